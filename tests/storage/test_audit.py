@@ -23,22 +23,22 @@ def rows(core):
         return list(list_rows(reader))
 
 
-def did(core, action="task cancel", subject=None, **more):
+def audit_as_ada(core, action="task cancel", subject=None, **more):
     return core.do(audit, ADA, action, subject, **more)
 
 
-def anchor_at(core, row):
-    """Retention has removed the rows up to this one."""
+def prune_audit(core, row):
+    """Remove the audit rows up to the given row and move the anchor, as retention does."""
 
-    def move(tx):
+    def move_anchor(tx):
         tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", seq=row.seq, hash=row.hash)
         tx.run("DELETE FROM audit_log WHERE seq <= :seq", seq=row.seq)
 
-    core.do(move)
+    core.do(move_anchor)
 
 
 def test_audit_row_has_actor_time_action_subject_and_reason(core, clock):
-    seq = did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3, "at": None})
+    seq = audit_as_ada(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3, "at": None})
 
     [row] = rows(core)
 
@@ -48,7 +48,7 @@ def test_audit_row_has_actor_time_action_subject_and_reason(core, clock):
 
 
 def test_audit_row_without_a_subject_or_reason_has_neither(core):
-    did(core, "release")
+    audit_as_ada(core, "release")
 
     [row] = rows(core)
 
@@ -57,7 +57,7 @@ def test_audit_row_without_a_subject_or_reason_has_neither(core):
 
 def test_audit_row_is_chained_to_the_row_before(core):
     for number in range(4):
-        did(core, "task cancel", f"t-{number}")
+        audit_as_ada(core, "task cancel", f"t-{number}")
 
     chain = rows(core)
 
@@ -67,7 +67,7 @@ def test_audit_row_is_chained_to_the_row_before(core):
 
 
 def test_audit_hash_covers_the_whole_row(core):
-    did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3})
+    audit_as_ada(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3})
 
     [row] = rows(core)
 
@@ -77,15 +77,15 @@ def test_audit_hash_covers_the_whole_row(core):
 
 def test_audit_rows_can_be_read_from_a_number(core):
     for _ in range(3):
-        did(core)
+        audit_as_ada(core)
 
     with core.reading() as reader:
         assert [row.seq for row in list_rows(reader, after=1)] == [2, 3]
 
 
 def test_long_audit_text_is_cut_and_the_row_has_its_hash(core):
-    who = Actor(uid=1, name="n" * (NAME_MAX + 1))
-    core.do(audit, who, "task cancel", reason="r" * (TEXT_MAX + 1), details={"choice": "c" * (TEXT_MAX + 1)})
+    actor = Actor(uid=1, name="n" * (NAME_MAX + 1))
+    core.do(audit, actor, "task cancel", reason="r" * (TEXT_MAX + 1), details={"choice": "c" * (TEXT_MAX + 1)})
 
     [row] = rows(core)
 
@@ -112,7 +112,7 @@ def test_invalid_audit_text_is_escaped(core):
     ],
 )
 def test_audit_row_is_neither_changed_nor_removed(core, change):
-    did(core), did(core)
+    audit_as_ada(core), audit_as_ada(core)
     before = rows(core)
 
     with pytest.raises(RowInvalid, match="the log of what people did"):
@@ -123,28 +123,28 @@ def test_audit_row_is_neither_changed_nor_removed(core, change):
 
 def test_retention_removes_oldest_audit_rows_and_the_chain_continues(core):
     for _ in range(3):
-        did(core)
+        audit_as_ada(core)
     _, second, third = rows(core)
 
-    anchor_at(core, second)
-    did(core)
+    prune_audit(core, second)
+    audit_as_ada(core)
 
     assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, second.hash), (4, third.hash)]
 
 
 def test_audit_row_after_complete_retention_is_chained_to_the_last_removed(core):
-    did(core), did(core)
+    audit_as_ada(core), audit_as_ada(core)
     last = rows(core)[-1]
 
-    anchor_at(core, last)
-    did(core)
+    prune_audit(core, last)
+    audit_as_ada(core)
 
     assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, last.hash)]
 
 
 def test_damaged_audit_hash_does_not_stop_the_next_row(core):
     for _ in range(2):
-        did(core)
+        audit_as_ada(core)
 
     def damage(tx):
         tx.run("DROP TRIGGER audit_log_is_final")
@@ -152,7 +152,7 @@ def test_damaged_audit_hash_does_not_stop_the_next_row(core):
 
     core.do(damage)
 
-    assert did(core, "task cancel", "t-1") == 3
+    assert audit_as_ada(core, "task cancel", "t-1") == 3
     [after] = core.rows("SELECT prev_hash, subject FROM audit_log WHERE seq = 3")
     assert after == {"prev_hash": r"\xff", "subject": "t-1"}
 
@@ -161,21 +161,21 @@ def test_audit_log_without_its_beginning_accepts_no_row(core):
     core.do(lambda tx: tx.run("DELETE FROM record_chain"))
 
     with pytest.raises(DatabaseInvalid, match="the end of the operators' log is damaged"):
-        did(core)
+        audit_as_ada(core)
 
 
 def test_refused_change_leaves_no_audit_rows(core):
-    """Of two triggers the second is settled already: neither the first nor its row stays."""
+    """The second of two triggers is already settled, so neither the first cancel nor its audit row remains."""
     waiting, settled = (core.do(core.triggers.emit, a_trigger()).id for _ in range(2))
     core.do(core.triggers.cancel, settled, "cancelled")
 
-    def both(tx):
+    def cancel_both(tx):
         for trigger_id in (waiting, settled):
             core.triggers.cancel(tx, trigger_id, "cancelled")
             audit(tx, ADA, "trigger cancel", trigger_id)
 
     with pytest.raises(StateRefused):
-        core.do(both)
+        core.do(cancel_both)
 
     assert rows(core) == []
     [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
@@ -185,18 +185,18 @@ def test_refused_change_leaves_no_audit_rows(core):
 def test_unwritable_audit_row_rolls_back_the_change(core):
     waiting = core.do(core.triggers.emit, a_trigger()).id
 
-    def both(tx):
+    def cancel_and_audit(tx):
         core.triggers.cancel(tx, waiting, "cancelled")
         audit(tx, ADA, "trigger cancel", waiting, details={"not JSON": object()})
 
     with pytest.raises(TypeError):
-        core.do(both)
+        core.do(cancel_and_audit)
 
     [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
     assert (row["status"], rows(core)) == ("PENDING", [])
 
 
-DIES = """
+KILLED_PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 from craftcore.config import Config
@@ -206,8 +206,8 @@ from craftcore.audit.store import audit
 
 path, trigger_id, dies = sys.argv[1:]
 
-def die_if(where):
-    if where == dies:
+def die_if(point):
+    if point == dies:
         os.kill(os.getpid(), signal.SIGKILL)
 
 core = Services(Path(path), Config())
@@ -229,7 +229,7 @@ def test_crash_shows_change_and_audit_row_or_neither(core, tmp_path, dies, statu
     path = str(core.database.path)
     core.close()
 
-    with start(["-c", DIES, path, waiting, dies], env=environment(), cwd=tmp_path) as process:
+    with start(["-c", KILLED_PROGRAM, path, waiting, dies], env=environment(), cwd=tmp_path) as process:
         assert process.wait(PATIENCE) == -signal.SIGKILL
 
     [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
@@ -237,7 +237,7 @@ def test_crash_shows_change_and_audit_row_or_neither(core, tmp_path, dies, statu
 
 
 def test_audit_details_are_canonical(core):
-    did(core, details={"b": 1, "a": "é"})
+    audit_as_ada(core, details={"b": 1, "a": "é"})
 
     [row] = core.rows("SELECT details_json FROM audit_log")
 

@@ -11,35 +11,35 @@ from tests.support.fakes import NEW_YEAR
 from tests.triggers.test_claim_plans import connection_of, steps_of
 
 ADA, BOB, SERVICE = Actor(uid=1000, name="ada"), Actor(uid=1001, name="bob"), Actor(uid=990, name="craftcore")
-NOTHING = {**dict.fromkeys(("action", "uid", "name", "since", "until")), "after": 0, "before": 100, "limit": 1}
+NO_FILTER = {**dict.fromkeys(("action", "uid", "name", "since", "until")), "after": 0, "before": 100, "limit": 1}
 
 
-def found(core, limit=100, **those):
+def list_seqs(core, limit=100, **filters):
     with core.reading() as reader:
-        return [row.seq for row in AuditListStore().list_newest(reader, limit, AuditFilter(**those))]
+        return [row.seq for row in AuditListStore().list_newest(reader, limit, AuditFilter(**filters))]
 
 
 @pytest.fixture
 def log(core, clock):
-    """1 ada cancels t-1; 2 bob, by the service's user, pauses a schedule; 3 ada lets go; 4 bob cancels t-2."""
-    for who, action, subject, details in (
+    """Write four rows: ada cancels t-1, bob pauses a schedule as the service user, ada releases, bob cancels t-2."""
+    for actor, action, subject, details in (
         (ADA, "task cancel", "t-1", {}),
         (SERVICE, "schedule pause", "nightly", {"login_uid": 1001, "login_name": "bob"}),
         (ADA, "release", None, {}),
         (BOB, "task cancel", "t-2", {}),
     ):
-        core.do(audit, who, action, subject, details=details)
+        core.do(audit, actor, action, subject, details=details)
         clock.advance(60)
     return core
 
 
 def test_audit_list_is_newest_first(log):
-    assert found(log) == [4, 3, 2, 1]
-    assert found(log, limit=2) == [4, 3]
+    assert list_seqs(log) == [4, 3, 2, 1]
+    assert list_seqs(log, limit=2) == [4, 3]
 
 
 @pytest.mark.parametrize(
-    ("those", "seqs"),
+    ("filters", "seqs"),
     [
         ({"subject": "t-1"}, [1]),
         ({"subject": "t-"}, []),
@@ -61,16 +61,16 @@ def test_audit_list_is_newest_first(log):
         ({"subject": "t-1", "before": 1}, []),
     ],
 )
-def test_audit_list_can_be_filtered(log, those, seqs):
-    assert found(log, **those) == seqs
+def test_audit_list_can_be_filtered(log, filters, seqs):
+    assert list_seqs(log, **filters) == seqs
 
 
 def test_clock_set_back_hides_no_audit_row_of_a_span(log, clock):
     clock.set_back(3600)
     log.do(audit, ADA, "release")
 
-    assert found(log, since=NEW_YEAR) == [4, 3, 2, 1]
-    assert found(log, until=NEW_YEAR) == [5]
+    assert list_seqs(log, since=NEW_YEAR) == [4, 3, 2, 1]
+    assert list_seqs(log, until=NEW_YEAR) == [5]
 
 
 def test_audit_subject_may_be_shortened_while_unambiguous(log):
@@ -82,14 +82,16 @@ def test_audit_subject_may_be_shortened_while_unambiguous(log):
 
 
 def test_audit_queries_use_an_index(core):
-    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NOTHING)
-    assert plan["detail"] == "SEARCH audit_log USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"  # from its end
-    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NOTHING, subject="t-1")
+    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NO_FILTER)
+    assert (
+        plan["detail"] == "SEARCH audit_log USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+    )  # the search begins at the end
+    [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NO_FILTER, subject="t-1")
     assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=? AND seq>? AND seq<?)"
 
 
 def test_audit_list_of_a_long_log_costs_no_more_than_a_short_log(core):
-    """The newest of all, the newest of one thing, and the ids that begin so: over 10 rows, and over 5,000."""
+    """The newest rows, the newest rows of a subject, and subjects by prefix cost the same over 10 and 5,000 rows."""
 
     def fill(tx, count):
         for _ in range(count):

@@ -24,10 +24,10 @@ from tests.support.backups import ask, change, emit, files, named, rotate, take
 from tests.support.fakes import VirtualCore
 
 NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
-"""One row each of what there is, and no history."""
+"""Tables with a row for each existing thing, without a history."""
 
 
-# what it is
+# Content
 
 
 def test_backup_is_whole_private_and_describes_itself(core, tmp_path, clock):
@@ -72,7 +72,7 @@ def test_backup_does_not_wait_for_a_writer_and_has_no_partial_transaction(core, 
     assert core.rows("SELECT count(*) AS n FROM triggers") == [{"n": 0}]
 
 
-# what is refused
+# Refusals
 
 
 @pytest.mark.parametrize("name", ["agent.db", "agent.db-wal", "agent.db-shm", "agent.db.lock", "agent.db.bell"])
@@ -97,15 +97,15 @@ def test_backup_recognises_the_database_by_any_name(core, tmp_path):
 @pytest.mark.parametrize("taken", ["backup.db", "backup.db.manifest.json"])
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling link"])
 def test_backup_to_a_taken_name_is_refused_and_the_file_stays(core, tmp_path, taken, kind):
-    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "original").write_text("original")
     path = tmp_path / taken
     match kind:
         case "file":
-            path.write_text("mine")
+            path.write_text("original")
         case "folder":
             path.mkdir()
         case "link":
-            path.symlink_to(tmp_path / "mine")
+            path.symlink_to(tmp_path / "original")
         case _:
             path.symlink_to(tmp_path / "nowhere")
     before = set(os.listdir(tmp_path))
@@ -114,7 +114,7 @@ def test_backup_to_a_taken_name_is_refused_and_the_file_stays(core, tmp_path, ta
         take(core.database, tmp_path / "backup.db")
 
     assert set(os.listdir(tmp_path)) == before
-    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "original").read_text() == "original"
 
 
 def test_backup_into_a_missing_folder_is_refused(core, tmp_path):
@@ -129,7 +129,7 @@ def test_backup_of_a_missing_database_creates_nothing(tmp_path, clock):
     assert os.listdir(tmp_path) == []
 
 
-SPOILED = {
+DAMAGES = {
     "a value that its CHECK forbids": ("UPDATE triggers SET priority = 1000", "CHECK constraint failed in triggers"),
     "a guard that is gone": ("DROP TRIGGER executions_are_closed", "executions_are_closed is missing"),
     "a row whose record is gone": (
@@ -139,17 +139,17 @@ SPOILED = {
 }
 
 
-@pytest.mark.parametrize("spoiled", SPOILED)
-def test_backup_of_a_damaged_copy_is_discarded_and_removes_no_other(core, tmp_path, clock, spoiled):
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_backup_of_a_damaged_copy_is_discarded_and_removes_no_other(core, tmp_path, clock, damage):
     emit(core)
     named(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     clock.advance(60)
-    statement, told = SPOILED[spoiled]
+    statement, message = DAMAGES[damage]
     core.close()
     change(core.database.path, statement)
 
-    with pytest.raises(DatabaseInvalid, match=told) as refused:
+    with pytest.raises(DatabaseInvalid, match=message) as refused:
         rotate(core.database, tmp_path / "kept", 1)
 
     assert refused.value.exit_code == 65
@@ -220,18 +220,18 @@ def test_backup_without_a_manifest_is_discarded(core, tmp_path, monkeypatch):
     assert [name for name in os.listdir(tmp_path) if not name.startswith("agent.db")] == []
 
 
-# which ones are kept
+# Rotation
 
 
 def test_rotation_removes_the_oldest_and_keeps_the_given_number(core, tmp_path, clock):
     named(core.database, "this-one")
     made = []
     for _ in range(5):
-        new, gone = rotate(core.database, tmp_path / "kept", 3)
+        new, removed = rotate(core.database, tmp_path / "kept", 3)
         made.append(new)
         clock.advance(3600)
 
-    assert gone == [made[1]]
+    assert removed == [made[1]]
     assert [file for file, _ in complete(tmp_path / "kept")] == made[2:]
     assert len(os.listdir(tmp_path / "kept")) == 6
     assert made[0].name == "agent-20260101T000000Z.db"
@@ -243,9 +243,9 @@ def test_rotation_removes_only_older_whole_backups_of_this_database(core, tmp_pa
     other = VirtualCore(tmp_path / "other.db", clock)
     named(other.database, "another-one")
     named(core.database, "this-one")
-    strange = [rotate(other.database, kept, 9)[0]]
+    untouched = [rotate(other.database, kept, 9)[0]]
     other.close()
-    (kept / "agent-20250101T000000Z.db").write_text("somebody's, without a manifest")
+    (kept / "agent-20250101T000000Z.db").write_text("foreign, without a manifest")
     no_manifest, _ = rotate(core.database, kept, 9)
     manifest_path(no_manifest).unlink()
     clock.advance(60)
@@ -256,28 +256,28 @@ def test_rotation_removes_only_older_whole_backups_of_this_database(core, tmp_pa
     manifest_path(damaged).write_text("{}")
     clock.advance(7200)
     future, _ = rotate(core.database, kept, 9)
-    strange += [no_manifest, cut, damaged, future]
-    clock.set_back(3600)  # what comes now says that it is older than the last one
+    untouched += [no_manifest, cut, damaged, future]
+    clock.set_back(3600)  # the new backup is older than the last one
 
-    new, gone = rotate(core.database, kept, 1)
+    new, removed = rotate(core.database, kept, 1)
 
-    assert gone == []
+    assert removed == []
     clock.advance(60)
-    newer, gone = rotate(core.database, kept, 1)
-    assert gone == [new]
-    assert all(path.exists() for path in (*strange, newer))
+    newer, removed = rotate(core.database, kept, 1)
+    assert removed == [new]
+    assert all(path.exists() for path in (*untouched, newer))
     assert (kept / "agent-20250101T000000Z.db").exists()
 
 
 def test_rotation_without_a_database_id_removes_nothing(core, tmp_path, clock):
-    """An older version gave an id to a file only when a daemon ran on it."""
+    """An older version gave a file an id only when a daemon ran on it."""
     core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'database_id'"))
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     clock.advance(60)
 
-    _, gone = rotate(core.database, tmp_path / "kept", 1)
+    _, removed = rotate(core.database, tmp_path / "kept", 1)
 
-    assert gone == []
+    assert removed == []
     assert first.exists()
 
 
@@ -287,14 +287,14 @@ def test_rotation_leaves_backups_with_a_custom_name(core, tmp_path, clock):
     take(core.database, tmp_path / "kept" / "before-upgrade.db")
     clock.advance(60)
 
-    _, gone = rotate(core.database, tmp_path / "kept", 1)
+    _, removed = rotate(core.database, tmp_path / "kept", 1)
 
-    assert gone == [first]
+    assert removed == [first]
     assert (tmp_path / "kept" / "before-upgrade.db").exists()
 
 
 def test_rotation_is_not_affected_by_foreign_files(core, tmp_path, clock):
-    """A pipe that nobody writes to is never read to its end; a link lends its manifest to any file."""
+    """A pipe without a writer is not read, and a link does not lend its manifest to another file."""
     named(core.database, "this-one")
     kept = tmp_path / "kept"
     first, _ = rotate(core.database, kept, 1)
@@ -305,9 +305,9 @@ def test_rotation_is_not_affected_by_foreign_files(core, tmp_path, clock):
     manifest_path(kept / "agent-20250103T000000Z.db").mkdir()
     clock.advance(60)
 
-    _, gone = rotate(core.database, kept, 1)
+    _, removed = rotate(core.database, kept, 1)
 
-    assert gone == [first]
+    assert removed == [first]
     with pytest.raises(DatabaseInvalid, match="is not a regular file"):
         read_manifest(kept / "agent-20250101T000000Z.db")
 
@@ -319,9 +319,9 @@ def test_rotation_ignores_a_forged_manifest(core, tmp_path, clock):
     os.chown(manifest_path(first), 65_534, 65_534)
     clock.advance(60)
 
-    _, gone = rotate(core.database, tmp_path / "kept", 1)
+    _, removed = rotate(core.database, tmp_path / "kept", 1)
 
-    assert gone == []
+    assert removed == []
     assert first.exists()
 
 
@@ -331,28 +331,28 @@ def test_two_backups_in_a_second_have_separate_names(core, tmp_path):
 
     assert names == [f"agent-20260101T000000Z{number}.db" for number in ("", "-2", "-3")]
     assert sorted(file.name for file, _ in complete(tmp_path / "kept")) == sorted(names)
-    _, gone = rotate(core.database, tmp_path / "kept", 2)
-    assert len(gone) == 2
+    _, removed = rotate(core.database, tmp_path / "kept", 2)
+    assert len(removed) == 2
     assert len(list(complete(tmp_path / "kept"))) == 2
 
 
 def test_manifest_without_a_backup_is_removed_and_no_other(core, tmp_path, clock):
-    """Its maker was killed between the two. What is being made has its manifest first, too."""
+    """A process was killed between the manifest and the backup. A backup in progress also has its manifest first."""
     from craftcore.storage.backup.staging_file import staging_file
 
     kept = tmp_path / "kept"
     whole, _ = rotate(core.database, kept, 9)
     text = manifest_path(whole).read_text()
-    stays = ["agent-20250101T000000Z.db", "mine.db", "agent-20250103T000000Z.db"]
-    for name in (*stays, "agent-20250102T000000Z.db"):
+    remaining = ["agent-20250101T000000Z.db", "custom.db", "agent-20250103T000000Z.db"]
+    for name in (*remaining, "agent-20250102T000000Z.db"):
         manifest_path(kept / name).write_text(text)
-    manifest_path(kept / stays[2]).write_text("no manifest of ours")
+    manifest_path(kept / remaining[2]).write_text("a foreign manifest")
     clock.advance(60)
-    with staging_file(kept / stays[0]):
+    with staging_file(kept / remaining[0]):
         new, _ = rotate(core.database, kept, 9)
 
     left = {path.name for path in kept.glob("*.manifest.json")}
-    assert left == {f"{name}.manifest.json" for name in (*stays, whole.name, new.name)}
+    assert left == {f"{name}.manifest.json" for name in (*remaining, whole.name, new.name)}
 
 
 def test_drafts_of_killed_processes_are_removed_and_active_drafts_are_not(core, tmp_path):
@@ -394,18 +394,18 @@ def test_manifest_with_a_value_of_another_type_is_refused(core, tmp_path, name):
 
 @pytest.mark.parametrize("moment", ["NaN", "Infinity", "-1.0", "1e300"])
 def test_manifest_with_an_invalid_moment_is_refused(core, tmp_path, moment):
-    """It would be held because of a backup of an unknown time, and no rotation would ever count it."""
+    """A manifest with an invalid time would keep its backup forever, since no rotation would count it."""
     take(core.database, tmp_path / "backup.db")
     path = manifest_path(tmp_path / "backup.db")
-    said = path.read_text()
-    path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', said))
-    assert path.read_text() != said
+    original_text = path.read_text()
+    path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', original_text))
+    assert path.read_text() != original_text
 
     with pytest.raises(DatabaseInvalid, match=r"not the manifest of a backup: .*taken_at"):
         read_manifest(tmp_path / "backup.db")
 
 
-# the copy before a migration
+# The copy before a migration
 
 
 def test_value_forbidden_by_its_check_is_found_before_a_migration(tmp_path, clock):
@@ -424,18 +424,18 @@ def test_value_forbidden_by_its_check_is_found_before_a_migration(tmp_path, cloc
     assert ask(database.path, "SELECT name FROM sqlite_schema WHERE name = 'second'") == []
 
 
-# drafts
+# Drafts
 
 
-def test_concurrent_makers_of_a_file_do_not_meet(core, tmp_path):
+def test_concurrent_makers_of_a_file_do_not_share_a_draft(core, tmp_path):
     from craftcore.errors import StorageBusy
     from craftcore.storage.backup.staging_file import staging_file
 
     with staging_file(tmp_path / "backup.db") as first:
-        os.write(first.descriptor, b"mine")
+        os.write(first.descriptor, b"original")
         with pytest.raises(StorageBusy) as refused:
             take(core.database, tmp_path / "backup.db")
-        assert first.path.read_bytes() == b"mine"
+        assert first.path.read_bytes() == b"original"
 
     assert refused.value.exit_code == 75
     assert not staging_path(tmp_path / "backup.db").exists()
@@ -454,14 +454,14 @@ def test_draft_of_a_killed_maker_is_overwritten(core, tmp_path):
 
 @pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe", "an open folder"])
 def test_foreign_file_in_place_of_a_draft_is_left_alone(core, tmp_path, kind):
-    """In a folder where others write, they may have put it there."""
-    (tmp_path / "mine").write_bytes(b"mine")
+    """Another user of a shared folder may have put the file there."""
+    (tmp_path / "original").write_bytes(b"original")
     path = staging_path(tmp_path / "backup.db")
     match kind:
         case "a second name of a file":
-            os.link(tmp_path / "mine", path)
+            os.link(tmp_path / "original", path)
         case "a link":
-            path.symlink_to(tmp_path / "mine")
+            path.symlink_to(tmp_path / "original")
         case "a pipe":
             os.mkfifo(path)
         case _:
@@ -471,7 +471,7 @@ def test_foreign_file_in_place_of_a_draft_is_left_alone(core, tmp_path, kind):
     with pytest.raises(PermissionRefused):
         take(core.database, tmp_path / "backup.db")
 
-    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert (tmp_path / "original").read_bytes() == b"original"
     assert os.path.lexists(path)
     assert not (tmp_path / "backup.db").exists()
 

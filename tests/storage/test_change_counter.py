@@ -40,7 +40,7 @@ def test_replaced_file_is_a_change_and_is_read_from_then_on(core, counter):
     assert counter.has_changed()
 
 
-def test_file_taken_away_is_not_found_until_put_back(core, counter):
+def test_removed_file_is_not_found_until_put_back(core, counter):
     path = core.database.path
     counter.has_changed()
     core.close()
@@ -57,7 +57,7 @@ def test_file_taken_away_is_not_found_until_put_back(core, counter):
 
 
 class DiskThatLosesTheFile(FaultyDisk):
-    """A disk from which the database is taken away after the first look at it, while SQLite opens it."""
+    """A disk on which the database is removed after the first check, while SQLite opens it."""
 
     def __init__(self, error: apsw.Error) -> None:
         super().__init__()
@@ -72,9 +72,9 @@ class DiskThatLosesTheFile(FaultyDisk):
 
 @pytest.mark.parametrize("error", [apsw.CantOpenError("unable to open database file"), apsw.IOError("disk I/O error")])
 @pytest.mark.parametrize(
-    "look", [lambda database: ChangeCounter(database).has_changed(), lambda it: it.reading().__enter__()]
+    "look", [lambda database: ChangeCounter(database).has_changed(), lambda database: database.reading().__enter__()]
 )
-def test_file_taken_away_at_opening_is_not_found(core, look, error):
+def test_file_removed_while_opening_is_not_found(core, look, error):
     core.close()
     with DiskThatLosesTheFile(error), pytest.raises(NotFound):
         look(core.database)

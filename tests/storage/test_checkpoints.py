@@ -46,8 +46,8 @@ def database(tmp_path: Path, disk: FaultyDisk) -> Iterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is idle, and tries again, at once."""
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the idle time and the retry interval of the writer."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(checkpoints, "RETRY_SECONDS", 0.01)
 
@@ -79,14 +79,14 @@ async def test_failed_checkpoint_is_logged_as_an_error_and_commits_continue(data
 
     assert during is not None
     assert "Input/output error" in during
-    assert logged(logs, "checkpoint.failed") == [("error", "checkpoint.failed")], "said once, not at each try"
+    assert logged(logs, "checkpoint.failed") == [("error", "checkpoint.failed")], "logged once, and not at each try"
     assert logged(logs, "checkpoint.recovered") == [("warning", "checkpoint.recovered")]
     with database.reading() as reader:
         assert reader.fetch_value("SELECT count(*) FROM t") == 2
 
 
 async def test_failed_checkpoint_of_a_busy_writer_is_logged_too(database, disk, monkeypatch):
-    """SQLite's automatic checkpoint drops its error: under load, nobody would ever hear of it."""
+    """SQLite's automatic checkpoint discards its error, which a writer under load must still report."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
     async with Writer(database) as writer:
         disk.refuse_checkpoints()
@@ -116,12 +116,12 @@ async def test_checkpoints_that_keep_failing_end_the_writer_with_74_and_lose_not
         assert reader.fetch_value("SELECT count(*) FROM t") == 1
 
 
-@pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-async def test_checkpoint_without_space_is_retried_for_any_time(database, disk, monkeypatch, why):
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+async def test_checkpoint_without_space_is_retried_for_any_time(database, disk, monkeypatch, error_number):
     monkeypatch.setattr(checkpoints, "FAILS_SECONDS", 0.0)
     fatal: list[StorageError] = []
     async with Writer(database, on_fatal=fatal.append) as writer:
-        disk.refuse_checkpoints(why)
+        disk.refuse_checkpoints(error_number)
         await writer.commit(write, 1)
         await until(lambda: disk.refused_checkpoints > 3)
         disk.free()
@@ -140,12 +140,12 @@ async def test_checkpoint_delayed_by_a_reader_is_not_a_failure(database):
 
 
 async def test_checkpoint_of_a_user_transaction_reports_errors_too(database, disk, monkeypatch):
-    """Its connection is another one; what it writes is moved by the writer all the same."""
+    """A user transaction has its own connection, and the writer moves its pages from the WAL."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
 
     def fill(tx: Transaction, kibibytes: int) -> None:
-        tx.run("CREATE TABLE theirs (body TEXT)")
-        tx.run("INSERT INTO theirs (body) VALUES (:body)", body="x" * (kibibytes << 10))
+        tx.run("CREATE TABLE user_rows (body TEXT)")
+        tx.run("INSERT INTO user_rows (body) VALUES (:body)", body="x" * (kibibytes << 10))
 
     async with Writer(database) as writer:
         disk.refuse_checkpoints()
@@ -167,7 +167,7 @@ async def test_slow_disk_is_measured_and_a_stop_leaves_the_wal_to_the_next_start
         disk.refuse_checkpoints()
         refused = disk.refused_checkpoints
 
-    assert disk.refused_checkpoints == refused, "it did not even try"
+    assert disk.refused_checkpoints == refused, "no checkpoint was tried"
     disk.free()
     assert apsw.Connection(str(database.path), vfs="unix").execute("SELECT count(*) FROM t").get == 1
 

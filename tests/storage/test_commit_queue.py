@@ -17,12 +17,12 @@ from tests.support.processes import PATIENCE
 PATH = Path("agent.db")
 
 
-def an_item(*, apart: bool = False) -> WorkItem:
+def build_item(*, apart: bool = False) -> WorkItem:
     return WorkItem(lambda tx: None, (), None, apart=apart)
 
 
-def waits(queue: CommitQueue) -> None:
-    """Until a thread waits for an item."""
+def wait_for_waiter(queue: CommitQueue) -> None:
+    """Block until a thread waits for an item."""
     deadline = time.monotonic() + PATIENCE
     while not queue._is_waiting:
         assert time.monotonic() < deadline
@@ -30,7 +30,7 @@ def waits(queue: CommitQueue) -> None:
 
 
 def test_take_returns_items_in_order():
-    queue, items = CommitQueue(PATH), [an_item() for _ in range(3)]
+    queue, items = CommitQueue(PATH), [build_item() for _ in range(3)]
     for item in items:
         queue.put(item)
 
@@ -39,22 +39,22 @@ def test_take_returns_items_in_order():
 
 
 def test_take_returns_at_most_a_batch_and_an_apart_item_alone():
-    queue, apart = CommitQueue(PATH), an_item(apart=True)
-    for item in [*(an_item() for _ in range(BATCH_LIMIT + 1)), apart]:
+    queue, single = CommitQueue(PATH), build_item(apart=True)
+    for item in [*(build_item() for _ in range(BATCH_LIMIT + 1)), single]:
         queue.put(item)
 
     taken = [queue.take(None) or [] for _ in range(3)]
 
     assert [len(batch) for batch in taken] == [BATCH_LIMIT, 1, 1]
-    assert taken[2] == [apart]
+    assert taken[2] == [single]
 
 
 @pytest.mark.parametrize("seconds", [None, PATIENCE])
 def test_waiting_take_returns_the_item_that_is_put(seconds):
-    queue, item = CommitQueue(PATH), an_item()
+    queue, item = CommitQueue(PATH), build_item()
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(queue.take, seconds)
-        waits(queue)
+        wait_for_waiter(queue)
         queue.put(item)
 
         assert taken.result(PATIENCE) == [item]
@@ -64,30 +64,30 @@ def test_waiting_take_returns_none_when_the_queue_is_closed():
     queue = CommitQueue(PATH)
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(queue.take, None)
-        waits(queue)
+        wait_for_waiter(queue)
         queue.close()
 
         assert taken.result(PATIENCE) is None
 
 
-def test_take_goes_on_waiting_after_its_item_is_withdrawn():
-    """An empty list would mean that nothing came, and that there is time for a checkpoint."""
-    queue, first, second = CommitQueue(PATH), an_item(), an_item()
+def test_take_continues_to_wait_after_its_item_is_withdrawn():
+    """An empty list would mean that no item arrived and that there is time for a checkpoint."""
+    queue, first, second = CommitQueue(PATH), build_item(), build_item()
     with ThreadPoolExecutor(1) as thread:
         taken = thread.submit(queue.take, None)
-        waits(queue)
-        with queue._lock:  # the thread that was rung cannot look before the item is withdrawn
+        wait_for_waiter(queue)
+        with queue._lock:  # the waiting thread cannot take the item before it is withdrawn
             queue._pending.append(first)
             queue._ring()
             queue._pending.remove(first)
-        waits(queue)
+        wait_for_waiter(queue)
         queue.put(second)
 
         assert taken.result(PATIENCE) == [second]
 
 
 def test_ring_at_the_end_of_a_wait_counts_as_a_ring():
-    queue, item = CommitQueue(PATH), an_item()
+    queue, item = CommitQueue(PATH), build_item()
     queue._is_waiting = True
     queue.put(item)
 
@@ -97,9 +97,9 @@ def test_ring_at_the_end_of_a_wait_counts_as_a_ring():
     assert queue.take(0.0) == []
 
 
-def test_item_put_from_several_threads_is_taken_exactly_one_time():
+def test_item_put_from_several_threads_is_taken_exactly_once():
     queue = CommitQueue(PATH)
-    items = [an_item() for _ in range(4_000)]
+    items = [build_item() for _ in range(4_000)]
     taken: list[WorkItem] = []
 
     def take_all() -> None:
@@ -121,31 +121,31 @@ def test_item_put_from_several_threads_is_taken_exactly_one_time():
     assert sorted(map(id, taken)) == sorted(map(id, items))
 
 
-def test_closed_queue_refuses_items_and_still_gives_those_that_wait():
-    queue, item = CommitQueue(PATH), an_item()
+def test_closed_queue_refuses_items_and_still_returns_waiting_items():
+    queue, item = CommitQueue(PATH), build_item()
     queue.put(item)
     queue.close()
 
     with pytest.raises(StorageError, match="closed"):
-        queue.put(an_item())
+        queue.put(build_item())
     assert queue.take(None) == [item]
     assert queue.take(None) is None
 
 
-def test_failed_queue_refuses_items_and_answers_those_that_wait():
-    queue, item, error = CommitQueue(PATH), an_item(), StorageError("the disk")
+def test_failed_queue_refuses_items_and_answers_waiting_items():
+    queue, item, error = CommitQueue(PATH), build_item(), StorageError("the disk")
     queue.put(item)
 
     assert queue.fail(error) == [item]
     assert "nothing was written: the disk" in str(item.error)
     with pytest.raises(StorageError, match="the disk"):
-        queue.put(an_item())
+        queue.put(build_item())
 
 
 @pytest.mark.parametrize("kind", [WriterDied, StorageError])
-def test_item_that_waits_when_the_writer_dies_is_refused_by_the_same_kind(kind):
-    """A daemon exits by the kind: 70 for an error of craftcore, 74 for one of the disk."""
-    queue, item = CommitQueue(PATH), an_item()
+def test_waiting_item_is_refused_with_the_kind_of_the_writer_error(kind):
+    """The exit code of a daemon depends on the kind: 70 for an error of craftcore, 74 for one of the disk."""
+    queue, item = CommitQueue(PATH), build_item()
     queue.put(item)
 
     queue.fail(kind("it is over"))

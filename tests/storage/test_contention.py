@@ -21,7 +21,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.support.processes import PATIENCE
 
-TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, who TEXT) STRICT;")
+TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, author TEXT) STRICT;")
 
 HOLDER = """
 import sys, apsw
@@ -43,9 +43,9 @@ print("ready", flush=True)
 sys.stdin.readline()
 while True:
     with database.transaction() as tx:
-        if tx.fetch_value("SELECT count(*) FROM t WHERE who = 'enough'"):
+        if tx.fetch_value("SELECT count(*) FROM t WHERE author = 'enough'"):
             break
-        tx.run("INSERT INTO t (who) VALUES ('bulk')")
+        tx.run("INSERT INTO t (author) VALUES ('bulk')")
     count += 1
 print(count)
 """
@@ -72,15 +72,15 @@ def child(code: str, database: Database) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def send_line(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def insert(tx: Transaction, who: str) -> str:
-    tx.run("INSERT INTO t (who) VALUES (:who)", who=who)
-    return who
+def insert(tx: Transaction, author: str) -> str:
+    tx.run("INSERT INTO t (author) VALUES (:author)", author=author)
+    return author
 
 
 @pytest.mark.anyio
@@ -89,14 +89,14 @@ async def test_writer_waits_for_another_process_and_shows_since_when(database):
         with child(HOLDER, database) as holder:
             async with anyio.create_task_group() as tasks:
                 for _ in range(3):
-                    tasks.start_soon(writer.commit, insert, "us")
+                    tasks.start_soon(writer.commit, insert, "writer")
                 with anyio.fail_after(PATIENCE):
                     while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
-                    while time.monotonic() - writer.lock_wait.since < 2:  # the promise has no end: two seconds of it  # noqa: ASYNC110
+                    while time.monotonic() - writer.lock_wait.since < 2:  # two seconds of an unlimited wait  # noqa: ASYNC110
                         await anyio.sleep(0.01)
                 commits_meanwhile = writer.group_commit.commits
-                tell(holder)
+                send_line(holder)
         waiting = writer.lock_wait.since
 
     assert commits_meanwhile == 0
@@ -107,14 +107,14 @@ async def test_writer_waits_for_another_process_and_shows_since_when(database):
 
 
 @pytest.mark.anyio
-async def test_writer_closed_while_the_lock_is_held_elsewhere_answers_busy(database):
-    heard: list[Exception] = []
+async def test_writer_closed_while_another_process_holds_the_lock_answers_busy(database):
+    errors: list[Exception] = []
 
     async def call(writer: Writer) -> None:
         try:
-            await writer.commit(insert, "us")
+            await writer.commit(insert, "writer")
         except Exception as error:
-            heard.append(error)
+            errors.append(error)
 
     with child(HOLDER, database):
         async with anyio.create_task_group() as tasks:
@@ -124,13 +124,13 @@ async def test_writer_closed_while_the_lock_is_held_elsewhere_answers_busy(datab
                     while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
 
-    assert [type(error) for error in heard] == [StorageBusy]
+    assert [type(error) for error in errors] == [StorageBusy]
 
 
 def test_synchronous_transaction_gives_up_after_its_timeout_and_writes_nothing(database):
     impatient = Database(database.path, SystemClock(), busy_timeout=0.2)
     with impatient.transaction() as tx:
-        insert(tx, "us")
+        insert(tx, "writer")
 
     with child(HOLDER, database) as holder:
         began = time.monotonic()
@@ -138,11 +138,11 @@ def test_synchronous_transaction_gives_up_after_its_timeout_and_writes_nothing(d
             with impatient.transaction():
                 raise AssertionError("the block must not run")
         waited = time.monotonic() - began
-        tell(holder)
+        send_line(holder)
         assert holder.stdout is not None
         assert holder.stdout.readline() == "released\n"
         with impatient.transaction() as tx:
-            insert(tx, "us")
+            insert(tx, "writer")
 
     assert refused.value.exit_code == 75
     assert waited >= 0.2
@@ -151,9 +151,9 @@ def test_synchronous_transaction_gives_up_after_its_timeout_and_writes_nothing(d
     impatient.close()
 
 
-def test_reading_goes_on_while_another_process_holds_the_write_lock(database):
+def test_reading_continues_while_another_process_holds_the_write_lock(database):
     with database.transaction() as tx:
-        insert(tx, "us")
+        insert(tx, "writer")
     impatient = Database(database.path, SystemClock(), busy_timeout=0)
 
     with child(HOLDER, database), impatient.reading() as reader:
@@ -165,7 +165,7 @@ def test_reading_goes_on_while_another_process_holds_the_write_lock(database):
 
 @pytest.mark.anyio
 async def test_bulk_producer_and_saturated_writer_both_make_progress(database):
-    """Both commit as fast as they can; SQLite's write lock is not fair by itself."""
+    """Both commit as fast as they can, and the write lock of SQLite is not fair by itself."""
     async with Writer(database) as writer:
         with child(BULK, database) as bulk:
             stop = False
@@ -174,7 +174,7 @@ async def test_bulk_producer_and_saturated_writer_both_make_progress(database):
                 while not stop:
                     await writer.commit(insert, "daemon")
 
-            tell(bulk)
+            send_line(bulk)
             async with anyio.create_task_group() as tasks:
                 for _ in range(16):
                     tasks.start_soon(saturate)
@@ -182,15 +182,15 @@ async def test_bulk_producer_and_saturated_writer_both_make_progress(database):
                     while True:
                         await anyio.sleep(0.05)
                         with database.reading() as reader:
-                            theirs = reader.fetch_value("SELECT count(*) FROM t WHERE who = 'bulk'")
-                        if theirs >= 100 and writer.group_commit.commits >= 100:
+                            bulk_rows = reader.fetch_value("SELECT count(*) FROM t WHERE author = 'bulk'")
+                        if bulk_rows >= 100 and writer.group_commit.commits >= 100:
                             break
-                ours = writer.group_commit.commits
+                daemon_commits = writer.group_commit.commits
                 stop = True
             await writer.commit(insert, "enough")
             assert bulk.stdout is not None
             with anyio.fail_after(PATIENCE):
-                assert int(await anyio.to_thread.run_sync(bulk.stdout.readline)) >= theirs
+                assert int(await anyio.to_thread.run_sync(bulk.stdout.readline)) >= bulk_rows
 
     # How the two share the lock is measured in benchmarks/fairness.py: it depends on the machine's mood.
-    assert min(theirs, ours) >= 100, (ours, theirs)
+    assert min(bulk_rows, daemon_commits) >= 100, (daemon_commits, bulk_rows)

@@ -26,7 +26,7 @@ import os, sys
 from craftcore.clock import SystemClock
 from craftcore.errors import CraftcoreError
 from craftcore.storage.database import Database
-os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})  # only now: nobody may not read the interpreter's home
+os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})  # after the imports, which that user may not read
 database = Database(sys.argv[1], SystemClock())
 try:
     with getattr(database, sys.argv[2])():
@@ -44,7 +44,7 @@ def database(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
 
 
 @pytest.fixture
-def no_umask() -> Iterator[None]:
+def zero_umask() -> Iterator[None]:
     before = os.umask(0)
     yield
     os.umask(before)
@@ -55,15 +55,15 @@ def mode(path: Path) -> int:
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[str, int]]:
-    """Every file: its content and its mode."""
+    """Return digest and mode of every file in the folder."""
     return {path.name: (sha256(path.read_bytes()).hexdigest(), mode(path)) for path in folder.iterdir()}
 
 
-def a_foreign_database(path: Path, *, wal: bool = False) -> None:
+def create_foreign_database(path: Path, *, wal: bool = False) -> None:
     connection = apsw.Connection(str(path))
     if wal:
         connection.pragma("journal_mode", "wal")
-    connection.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    connection.execute("CREATE TABLE foreign_table (x); INSERT INTO foreign_table VALUES (1)")
     connection.close()
     path.chmod(0o644)
 
@@ -100,7 +100,7 @@ def test_synchronous_normal_accepts_the_loss_of_last_commits(tmp_path, clock):
     assert found == 1
 
 
-def test_database_files_are_private_with_any_umask(tmp_path, clock, no_umask):
+def test_database_files_are_private_with_any_umask(tmp_path, clock, zero_umask):
     database = Database(tmp_path / "made" / "for" / "it" / "agent.db", clock)
 
     with database.transaction() as tx:
@@ -117,13 +117,13 @@ def test_database_file_readable_by_others_is_made_private(database, clock):
     migrate(database, clock)
     with database.transaction() as tx:
         tx.run("DELETE FROM triggers")
-    beside = [database.path.with_name(database.path.name + end) for end in ("-wal", "-shm")]
-    for path in (database.path, *beside):
+    side_files = [database.path.with_name(database.path.name + end) for end in ("-wal", "-shm")]
+    for path in (database.path, *side_files):
         path.chmod(0o666)
 
     database.connect().close()
 
-    assert [mode(path) for path in (database.path, *beside)] == [0o600] * 3
+    assert [mode(path) for path in (database.path, *side_files)] == [0o600] * 3
 
 
 def test_link_to_the_database_is_the_database(tmp_path, database, clock):
@@ -141,7 +141,7 @@ def test_link_to_the_database_is_the_database(tmp_path, database, clock):
     assert not (tmp_path / "link.db-wal").exists()
 
 
-# What is refused
+# Refusals
 
 
 def test_sqlite_version_that_corrupts_files_is_refused(database, monkeypatch):
@@ -159,7 +159,7 @@ def test_sqlite_version_that_corrupts_files_is_refused(database, monkeypatch):
 
 @pytest.mark.parametrize("wal", [False, True])
 def test_foreign_database_is_refused_and_left_byte_for_byte(tmp_path, database, wal):
-    a_foreign_database(database.path, wal=wal)
+    create_foreign_database(database.path, wal=wal)
     before = fingerprint(tmp_path)
 
     with pytest.raises(DatabaseInvalid, match="another program's"):
@@ -172,13 +172,13 @@ def test_foreign_database_is_refused_and_left_byte_for_byte(tmp_path, database, 
 
 
 def test_unfinished_wal_of_another_program_is_not_moved_into_its_file(tmp_path, database):
-    """Its program was killed: whoever opens and closes such a file last moves the WAL into it."""
-    a_foreign_database(tmp_path / "theirs.db", wal=True)
-    theirs = apsw.Connection(str(tmp_path / "theirs.db"))
-    theirs.execute("INSERT INTO theirs VALUES (2)")
+    """The other program was killed. The last connection to such a file moves the WAL into it when it closes."""
+    create_foreign_database(tmp_path / "foreign.db", wal=True)
+    foreign = apsw.Connection(str(tmp_path / "foreign.db"))
+    foreign.execute("INSERT INTO foreign_table VALUES (2)")
     for end in ("", "-wal"):
-        (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"theirs.db{end}").read_bytes())
-    theirs.close()
+        (tmp_path / f"agent.db{end}").write_bytes((tmp_path / f"foreign.db{end}").read_bytes())
+    foreign.close()
     before = fingerprint(tmp_path)
 
     with pytest.raises(DatabaseInvalid, match="another program's"):
@@ -225,7 +225,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path, clock):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not")
 @pytest.mark.parametrize(
-    ("locked", "door", "said"),
+    ("locked", "method", "result"),
     [
         ("folder", "transaction", "PermissionRefused 77"),
         ("folder", "reading", "PermissionRefused 77"),
@@ -234,8 +234,8 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path, clock):
         ("nowhere", "transaction", "PermissionRefused 77"),
     ],
 )
-def test_missing_permission_is_reported(tmp_path, clock, locked, door, said):
-    """`folder`: closed to others; `file`: only the database is; `nowhere`: a new one in a folder that is not theirs."""
+def test_missing_permission_is_reported(tmp_path, clock, locked, method, result):
+    """The folder is closed to others, or only the database is, or a new database is in a folder of another user."""
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     if locked != "nowhere":
@@ -245,9 +245,9 @@ def test_missing_permission_is_reported(tmp_path, clock, locked, door, said):
     for above in (tmp_path, *tmp_path.parents[:2]):
         above.chmod(above.stat().st_mode | 0o055)
 
-    child = run_python(["-c", AS_NOBODY.format(nobody=NOBODY), home / "agent.db", door], tmp_path)
+    child = run_python(["-c", AS_NOBODY.format(nobody=NOBODY), home / "agent.db", method], tmp_path)
 
-    assert child.out.strip() == said, child.err
+    assert child.out.strip() == result, child.err
 
 
 # Reading
@@ -296,7 +296,7 @@ def test_reading_changes_no_byte_of_the_file(core):
 
 
 def test_reader_after_a_kill_sees_the_last_commit(tmp_path, core):
-    """The WAL was never moved into the file, and nobody has it open any more."""
+    """The WAL was not moved into the file, and no process has the file open."""
     core.do(core.triggers.emit, a_trigger())
     left = tmp_path / "left"
     left.mkdir()
@@ -309,8 +309,8 @@ def test_reader_after_a_kill_sees_the_last_commit(tmp_path, core):
     assert count == 1
 
 
-def half_made(tmp_path):
-    """As a process left it that was killed while it made the file: it has a rollback journal, and no WAL yet."""
+def create_partial_database(tmp_path):
+    """Create the files of a process that was killed during the first transaction: a rollback journal and no WAL."""
     maker = apsw.Connection(str(tmp_path / "maker.db"))
     maker.execute(f"PRAGMA application_id = {APPLICATION_ID}; CREATE TABLE t (x); PRAGMA cache_size = 1")
     maker.execute("BEGIN")
@@ -321,8 +321,8 @@ def half_made(tmp_path):
 
 
 def test_partial_transaction_of_a_killed_process_is_undone_by_the_next_reader(tmp_path, database):
-    """Before the file is switched to WAL it has a rollback journal, and a reader may not play that back by itself."""
-    half_made(tmp_path)
+    """The file has a rollback journal before the switch to WAL, which a reader may not roll back by itself."""
+    create_partial_database(tmp_path)
 
     with database.reading() as reader:
         count = reader.fetch_value("SELECT count(*) FROM t")
@@ -332,7 +332,7 @@ def test_partial_transaction_of_a_killed_process_is_undone_by_the_next_reader(tm
 
 
 def test_read_only_user_leaves_a_partial_transaction_alone(tmp_path, core):
-    half_made(tmp_path)
+    create_partial_database(tmp_path)
     before = {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")}
 
     with (
@@ -356,19 +356,19 @@ def test_reader_beyond_its_time_limit_is_interrupted(database):
         assert reader.fetch_value("SELECT 1") == 1
 
 
-@pytest.mark.parametrize("door", [Database.reading, Database.transaction, Database.connect])
-def test_path_that_is_not_a_file_is_refused_and_left_alone(tmp_path, database, door):
-    """A pipe would be waited for; the mode of a device is everybody's."""
-    (tmp_path / "elsewhere").mkdir()
-    pipe = tmp_path / "elsewhere" / "pipe"
+@pytest.mark.parametrize("method", [Database.reading, Database.transaction, Database.connect])
+def test_path_that_is_not_a_file_is_refused_and_left_alone(tmp_path, database, method):
+    """A read of a pipe would block, and the mode of a device must not change."""
+    (tmp_path / "other").mkdir()
+    pipe = tmp_path / "other" / "pipe"
     os.mkfifo(pipe)
     pipe.chmod(0o666)
     database.path.symlink_to(pipe)
     database.create()
 
     with pytest.raises(CannotCreate, match="it is not a file"):
-        opened = door(database)
-        if door is not Database.connect:
+        opened = method(database)
+        if method is not Database.connect:
             with opened:
                 pass
 

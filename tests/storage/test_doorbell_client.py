@@ -35,13 +35,13 @@ def test_ring_at_a_plain_file_is_no_error(tmp_path: Path) -> None:
 def test_full_doorbell_counts_as_ringing_and_never_blocks(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
         bell.bind(doorbell_path(tmp_path / "agent.db"))
-        heard = [ring(tmp_path / "agent.db") for _ in range(3000)]
+        rings = [ring(tmp_path / "agent.db") for _ in range(3000)]
 
         queued = 0
-        while _received(bell):
+        while has_received(bell):
             queued += 1
 
-    assert all(heard)
+    assert all(rings)
     assert queued < 3000
 
 
@@ -63,7 +63,7 @@ def test_long_socket_path_gets_an_alias_and_a_short_path_does_not(tmp_path: Path
     assert (long / "bell").exists()
 
 
-def _received(bell: socket.socket) -> bool:
+def has_received(bell: socket.socket) -> bool:
     try:
         bell.recv(1)
     except BlockingIOError:

@@ -71,7 +71,7 @@ def test_missing_or_changed_view_is_named(core):
 
 
 def test_damaged_schema_row_is_named_even_where_sqlite_tolerates_the_damage(core):
-    """To SQLite an index of a PRIMARY KEY is known by its name alone."""
+    """SQLite recognizes the index of a PRIMARY KEY by its name alone."""
     change(
         core,
         "PRAGMA writable_schema = 1",
@@ -82,7 +82,7 @@ def test_damaged_schema_row_is_named_even_where_sqlite_tolerates_the_damage(core
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "CREATE TRIGGER mine AFTER INSERT ON Triggers BEGIN SELECT 1; END",
@@ -98,13 +98,13 @@ def test_damaged_schema_row_is_named_even_where_sqlite_tolerates_the_damage(core
         ),
     ],
 )
-def test_foreign_object_on_a_craftcore_table_is_named(core, statement, told):
+def test_foreign_object_on_a_craftcore_table_is_named(core, statement, message):
     change(core, statement)
 
-    assert check(core).schema == [told]
+    assert check(core).schema == [message]
 
 
-def test_tables_of_the_users_own_are_theirs(core):
+def test_tables_of_the_user_are_not_reported(core):
     change(
         core,
         "CREATE TABLE mine (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE)",
@@ -152,7 +152,7 @@ def test_overwritten_index_page_is_named(core):
 
 
 def overwrite(path: Path, page: int) -> None:
-    """Where the count of a page's cells is."""
+    """Overwrite the cell count of a page."""
     text = bytearray(path.read_bytes())
     text[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\x00\x00"
     path.write_bytes(bytes(text))

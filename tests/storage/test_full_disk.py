@@ -33,7 +33,7 @@ QUIET = Config(
     daemon=DaemonSettings(poll_seconds=10 * PATIENCE, shutdown_grace=PATIENCE),
     triggers=TriggerSettings(lease_seconds=30 * PATIENCE),
 )
-"""An idle engine commits nothing by itself, so that the next flush is the test's own."""
+"""Settings of an engine that commits nothing while idle, so that the next flush is caused by the test."""
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def database(tmp_path: Path, disk: FaultyDisk) -> Iterator[Database]:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is looked at again sooner than after a second."""
+def quick_disk_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the interval between two checks of a full disk."""
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.02)
 
 
@@ -63,7 +63,7 @@ def insert(tx: Transaction, x: int, size: int = 10) -> int:
 
 
 def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    """With plain SQL on the real disk, past every fault."""
+    """Return the rows of a query on the real disk, without simulated faults."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
     try:
         return connection.execute(sql).fetchall()
@@ -77,7 +77,7 @@ async def until(condition: Any) -> None:
             await anyio.sleep(0.002)
 
 
-# The doors
+# Transactions, the writer and producers
 
 
 def test_synchronous_transaction_on_a_full_disk_writes_nothing_and_works_later(database, disk):
@@ -95,15 +95,16 @@ def test_synchronous_transaction_on_a_full_disk_writes_nothing_and_works_later(d
 
 
 @pytest.mark.parametrize(
-    ("number", "why"), [(errno.EDQUOT, "quota is spent"), (errno.EFBIG, "file-size limit"), (errno.ENOSPC, "is full")]
+    ("number", "message"),
+    [(errno.EDQUOT, "quota is spent"), (errno.EFBIG, "file-size limit"), (errno.ENOSPC, "is full")],
 )
-def test_write_without_space_is_a_full_disk_for_every_system_error(database, disk, number, why):
-    """Of all of them but ENOSPC SQLite says: disk I/O error."""
+def test_write_without_space_is_a_full_disk_for_every_system_error(database, disk, number, message):
+    """SQLite reports each of these errors except ENOSPC as a disk I/O error."""
     disk.refuse_writes(number)
-    with pytest.raises(StorageFull, match=f"{why}.*; nothing was written"):
+    with pytest.raises(StorageFull, match=f"{message}.*; nothing was written"):
         with database.transaction() as tx:
             insert(tx, 1)
-    with pytest.raises(StorageFull, match=why):  # in the middle of a statement, which SQLite undoes itself
+    with pytest.raises(StorageFull, match=message):  # within a statement, which SQLite undoes itself
         with database.transaction() as tx:
             for x in range(20):
                 insert(tx, x, 1 << 20)
@@ -135,7 +136,7 @@ def test_io_error_leaves_the_outcome_unknown(database, disk):
 
 
 @pytest.mark.parametrize("room", range(0, 30_000, 1_500))
-def test_wherever_the_space_ends_a_transaction_is_whole_or_nothing(database, disk, room):
+def test_transaction_is_whole_or_absent_wherever_the_space_ends(database, disk, room):
     disk.fill(after_bytes=room)
 
     try:
@@ -155,7 +156,7 @@ def test_wherever_the_space_ends_a_transaction_is_whole_or_nothing(database, dis
 
 
 def test_transaction_too_large_for_cache_and_disk_is_undone(database, disk):
-    """SQLite spills pages into the WAL in the middle of a statement, and there the space ends."""
+    """SQLite spills pages into the WAL within a statement, where the space ends."""
     disk.fill(after_bytes=1 << 20)
 
     with pytest.raises(StorageFull):
@@ -171,15 +172,15 @@ def test_transaction_too_large_for_cache_and_disk_is_undone(database, disk):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["at the commit", "in the middle of a piece"])
-async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_on(database, disk, size):
-    heard: list[Exception] = []
+async def test_every_caller_of_a_batch_gets_the_full_disk_error_and_the_writer_continues(database, disk, size):
+    errors: list[Exception] = []
     fatal: list[StorageError] = []
 
     async def call(writer: Writer, x: int) -> None:
         try:
             await writer.commit(insert, x, size)
         except Exception as error:
-            heard.append(error)
+            errors.append(error)
 
     async with Writer(database, on_fatal=fatal.append) as writer:
         disk.fill(after_bytes=0 if size == 10 else 1 << 20)
@@ -191,7 +192,7 @@ async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_o
         await writer.commit(insert, 100)
         full_later = writer.group_commit.full
 
-    assert [type(error) for error in heard] == [StorageFull] * 40
+    assert [type(error) for error in errors] == [StorageFull] * 40
     assert (full, full_later) == (True, False)
     assert fatal == []
     assert ask(database.path, "SELECT x FROM t") == [(100,)]
@@ -199,14 +200,14 @@ async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_o
 
 @pytest.mark.anyio
 async def test_failed_flush_answers_no_caller_with_success_and_ends_the_writer(database, disk):
-    heard: list[Exception] = []
+    errors: list[Exception] = []
     fatal: list[StorageError] = []
 
     async def call(writer: Writer, x: int) -> None:
         try:
             await writer.commit(insert, x)
         except Exception as error:
-            heard.append(error)
+            errors.append(error)
 
     async with Writer(database, on_fatal=fatal.append) as writer:
         disk.fail_syncs()
@@ -217,13 +218,13 @@ async def test_failed_flush_answers_no_caller_with_success_and_ends_the_writer(d
         with pytest.raises(StorageError):
             await writer.commit(insert, 100)
 
-    assert OutcomeUnknown in {type(error) for error in heard}
-    assert all(isinstance(error, StorageError) for error in heard)
+    assert OutcomeUnknown in {type(error) for error in errors}
+    assert all(isinstance(error, StorageError) for error in errors)
     assert [type(error) for error in fatal] == [OutcomeUnknown]
     assert (100,) not in ask(database.path, "SELECT x FROM t")
 
 
-# A producer in another process
+# Producers in another process
 
 
 def test_producer_after_an_unknown_outcome_emits_again_and_gets_a_single_row(tmp_path, disk):
@@ -253,10 +254,10 @@ def test_producer_on_a_full_disk_is_refused_and_nothing_is_accepted(tmp_path, di
     assert ask(tmp_path / "agent.db", "SELECT count(*) FROM triggers") == [(1,)]
 
 
-# A whole engine
+# Engines
 
 
-def an_app(ran: list[int]) -> App:
+def build_app(ran: list[int]) -> App:
     app = App("test")
 
     @app.workflow("note", retry=RetryPolicy(base=0))
@@ -270,7 +271,7 @@ def an_app(ran: list[int]) -> App:
 @pytest.mark.anyio
 async def test_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, disk):
     ran: list[int] = []
-    app = an_app(ran)
+    app = build_app(ran)
     async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
         disk.fill()
         for n in range(3):
@@ -288,15 +289,16 @@ async def test_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, disk
 
 @pytest.mark.anyio
 async def test_work_accepted_before_a_full_disk_is_done_afterwards(tmp_path, disk):
-    """Claiming pauses, the running ones end, and what they came to is written once there is space: run once each."""
+    """The engine claims nothing and the running work ends. The results are written once there is space, and no run
+    repeats."""
     ran: list[int] = []
-    let_go = anyio.Event()
-    app = an_app(ran)
+    release = anyio.Event()
+    app = build_app(ran)
 
     @app.workflow("wait")
     async def wait(n: int) -> int:
         ran.append(n)
-        await let_go.wait()
+        await release.wait()
         return n
 
     async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
@@ -306,7 +308,7 @@ async def test_work_accepted_before_a_full_disk_is_done_afterwards(tmp_path, dis
         before = disk.refused_writes
         with Producer(tmp_path / "agent.db") as producer, pytest.raises(StorageFull):
             producer.emit("note", {"n": 99})
-        let_go.set()
+        release.set()
         await until(lambda: disk.refused_writes > before + 3)
         during = ask(tmp_path / "agent.db", "SELECT status, count(*) FROM triggers GROUP BY status")
         disk.free()
@@ -321,7 +323,7 @@ async def test_work_accepted_before_a_full_disk_is_done_afterwards(tmp_path, dis
 
 @pytest.mark.anyio
 async def test_quota_spent_during_an_act_leaves_no_doubt(tmp_path, disk):
-    """The provider was called; what it answered waits for room."""
+    """The provider was called, and its result waits for space."""
     called: list[int] = []
     app = App("test")
 
@@ -351,7 +353,7 @@ async def test_quota_spent_during_an_act_leaves_no_doubt(tmp_path, disk):
 
 @pytest.mark.anyio
 async def test_file_system_that_turns_read_only_ends_the_engine_with_that_reason(tmp_path, disk):
-    app = an_app([])
+    app = build_app([])
 
     with anyio.fail_after(PATIENCE), pytest.raises(StorageError, match="read-only") as ended:
         async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
@@ -367,10 +369,10 @@ async def test_file_system_that_turns_read_only_ends_the_engine_with_that_reason
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("seed", range(3))
-async def test_space_that_comes_and_goes_loses_nothing_and_doubles_nothing(tmp_path, disk, seed):
+async def test_intermittent_space_neither_loses_nor_repeats_work(tmp_path, disk, seed):
     ran: list[int] = []
     accepted: list[str] = []
-    app = an_app(ran)
+    app = build_app(ran)
 
     async def emit(n: int) -> None:
         while True:
@@ -392,7 +394,7 @@ async def test_space_that_comes_and_goes_loses_nothing_and_doubles_nothing(tmp_p
         await until(lambda: engine.is_idle)
 
     assert sorted(set(ran)) == list(range(60))
-    assert len(ran) == 60, "no crash, so nothing runs twice"
+    assert len(ran) == 60, "without a crash no trigger runs twice"
     rows = ask(tmp_path / "agent.db", "SELECT id, status, starts FROM triggers ORDER BY id")
     assert rows == [(id, "DONE", 1) for id in sorted(accepted)]
 
@@ -412,7 +414,7 @@ async def emit_until_it_fails(app: App, engine: Engine, unknown: list[OutcomeUnk
 async def test_failed_flush_ends_the_engine_and_the_spec_can_be_emitted_again(tmp_path, disk):
     ran: list[int] = []
     unknown: list[OutcomeUnknown] = []
-    app = an_app(ran)
+    app = build_app(ran)
 
     with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown) as ended:
         async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
@@ -434,7 +436,7 @@ async def test_failed_flush_ends_the_engine_and_the_spec_can_be_emitted_again(tm
 
 @pytest.mark.anyio
 async def test_uncaught_failed_flush_is_a_single_error_and_not_a_group(tmp_path, disk):
-    app = an_app([])
+    app = build_app([])
 
     with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
         async with app.running(tmp_path / "agent.db", config=QUIET) as engine:
@@ -467,7 +469,7 @@ async def test_flush_failure_during_the_drain_does_not_wait_for_the_grace(tmp_pa
     disk.free()
 
 
-# A real disk that is full
+# Real full disks
 
 
 @pytest.fixture
@@ -487,7 +489,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.anyio
 async def test_engine_survives_a_really_full_disk(tmp_path, small_disk):
     ran: list[int] = []
-    app = an_app(ran)
+    app = build_app(ran)
 
     async with app.running(small_disk / "agent.db", config=CONFIG) as engine:
         await app.emit("note", {"n": 0})
@@ -497,7 +499,7 @@ async def test_engine_survives_a_really_full_disk(tmp_path, small_disk):
             while True:
                 file.write(b"\0" * 4096)
         with pytest.raises(StorageFull):
-            while True:  # the WAL may have room left in a page that it has
+            while True:  # the WAL may have space left in its last page
                 await app.emit("note", {"n": 1})
         ballast.unlink()
         done = len(ran)
@@ -510,7 +512,7 @@ async def test_engine_survives_a_really_full_disk(tmp_path, small_disk):
     assert ask(small_disk / "agent.db", "PRAGMA integrity_check") == [("ok",)]
 
 
-LIMITED = """
+LIMITED_PROGRAM = """
 import resource, sys
 import anyio
 from craftcore import App
@@ -552,8 +554,8 @@ anyio.run(main)
 
 
 def test_engine_at_a_real_file_size_limit_pauses_and_continues(tmp_path):
-    """The kernel refuses the write with EFBIG: Python ignores SIGXFSZ, which would kill the process."""
-    command = [sys.executable, "-c", LIMITED, str(tmp_path / "agent.db")]
+    """The kernel refuses the write with EFBIG. Python ignores SIGXFSZ, which would kill the process."""
+    command = [sys.executable, "-c", LIMITED_PROGRAM, str(tmp_path / "agent.db")]
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert ended.returncode == 0, ended.stderr
@@ -566,8 +568,8 @@ def test_really_read_only_file_system_is_reported(small_disk):
         producer.emit("note")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
 
-    with pytest.raises(StorageError, match="mounted read-only") as said:
+    with pytest.raises(StorageError, match="mounted read-only") as refused:
         with Producer(small_disk / "agent.db") as producer:
             producer.emit("note")
 
-    assert said.value.exit_code == 74
+    assert refused.value.exit_code == 74

@@ -31,7 +31,7 @@ def database(tmp_path, clock) -> Database:
 
 @pytest.fixture
 def real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
-    """Time goes on by itself, and a transaction may take little of it."""
+    """Return a database with a real clock, on which a transaction may take 0.1 seconds."""
     monkeypatch.setattr("craftcore.storage.user_sql.guard.APART_SECONDS", 0.1)
     return a_database(tmp_path, SystemClock())
 
@@ -46,12 +46,12 @@ async def test_transaction_object_does_nothing_after_its_function(database):
         kept.append(tx)
         return write(tx, 2)
 
-    def use_it_meanwhile(tx: Transaction, id: int) -> None:
+    def use_after_return(tx: Transaction, id: int) -> None:
         with pytest.raises(InvalidInput, match="the transaction is over, and this statement did nothing"):
             write(kept[0], 3)
 
     async with Writer(database) as writer:
-        await writer.commit_user_sql(keep, (), use_it_meanwhile)
+        await writer.commit_user_sql(keep, (), use_after_return)
         for use in (
             lambda tx: tx.run("INSERT INTO notes (id) VALUES (4)"),
             lambda tx: tx.one("SELECT 1"),
@@ -71,14 +71,14 @@ async def test_transaction_object_does_nothing_after_its_function(database):
 async def test_transaction_object_is_refused_in_another_thread(database):
     refused: list[Exception] = []
 
-    def elsewhere(tx: Transaction) -> None:
+    def write_in_thread(tx: Transaction) -> None:
         try:
             write(tx, 3)
         except Exception as error:
             refused.append(error)
 
     def user(tx: Transaction) -> int:
-        thread = threading.Thread(target=elsewhere, args=(tx,))
+        thread = threading.Thread(target=write_in_thread, args=(tx,))
         thread.start()
         thread.join()
         return write(tx, 2)
@@ -99,7 +99,8 @@ async def test_coroutine_function_is_refused_as_a_transaction(database):
             with pytest.raises(InvalidInput, match="is a plain one, not async"):
                 await writer.commit_user_sql(function, (2,), record)
 
-        with pytest.raises(InvalidInput, match="is a plain one, not async"):  # and it is closed: no warning is heard
+        # The writer closes the coroutine, so Python does not warn.
+        with pytest.raises(InvalidInput, match="is a plain one, not async"):
             await writer.commit_user_sql(lambda tx: write(tx, 3) and user(tx, 2), (), record)
 
     assert notes(database) == [1]
@@ -113,18 +114,18 @@ async def test_after_commit_is_available_to_the_record_only(database):
             tx.after_commit(seen.append, "the user's")
         with pytest.raises(InvalidInput, match="has no before_answers"):
             tx.before_answers(seen.append, "the user's")
-        return "ours"
+        return "recorded"
 
     async with Writer(database) as writer:
         await writer.commit_user_sql(user, (), lambda tx, result: tx.after_commit(seen.append, result))
         await writer.commit(record, 2)
 
-    assert seen == ["ours"]
+    assert seen == ["recorded"]
 
 
 @pytest.mark.parametrize("read", ["one", "all", "tuples", "value", "run"])
 async def test_unfinished_select_of_user_sql_blocks_no_transaction(database, read):
-    """What is not UTF-8 stops a read in the middle, and the function keeps the exception with all its frames."""
+    """Text that is not UTF-8 stops a read in the middle, and the function keeps the exception with all its frames."""
     kept: list[Exception] = []
     with database.transaction() as tx:
         tx.run("INSERT INTO notes (id, text) VALUES (2, CAST(x'ff' AS TEXT)), (3, 'third')")
@@ -149,7 +150,7 @@ async def test_unfinished_select_of_user_sql_blocks_no_transaction(database, rea
         await writer.commit_user_sql(user, (4,), record)
         with pytest.raises(LookupError):
             await writer.commit_user_sql(fail, (), record)
-        await writer.commit(record, 99)  # a snapshot that is still held would be behind from here on
+        await writer.commit(record, 99)  # a snapshot still held would be outdated from here on
         await writer.commit_user_sql(lambda tx: tx.run("DROP TABLE notes"), (), record)
         with database.transaction() as tx:
             tx.run("DELETE FROM facts WHERE name = 'first'")
@@ -162,7 +163,7 @@ async def test_unfinished_select_of_user_sql_blocks_no_transaction(database, rea
     assert (blocked, in_wal, moved) == (0, 0, 0)
 
 
-# When SQLite ends the transaction under it
+# Transactions ended by SQLite
 
 
 @pytest.mark.parametrize(
@@ -174,18 +175,18 @@ async def test_unfinished_select_of_user_sql_blocks_no_transaction(database, rea
 )
 async def test_statement_that_ends_the_transaction_undoes_all_even_when_ignored(database, sql):
     recorded: list[Any] = []
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     def ignore(tx: Transaction) -> None:
         write(tx, 2)
         try:
             tx.run(sql)
         except RowInvalid as error:
-            told.append(error)
+            errors.append(error)
         try:
-            write(tx, 3)  # SQLite would commit this one by itself
+            write(tx, 3)  # SQLite alone would commit this write by itself
         except StorageError as error:
-            told.append(error)
+            errors.append(error)
 
     before = everything(database)
     async with Writer(database) as writer:
@@ -196,13 +197,13 @@ async def test_statement_that_ends_the_transaction_undoes_all_even_when_ignored(
 
         assert everything(database) == before
         assert writer.failed is None
-    assert (len(told), recorded) == (2, [])
+    assert (len(errors), recorded) == (2, [])
 
 
-# Time
+# Time limits
 
 
-@pytest.mark.parametrize("caught", [False, True], ids=["told", "ignored"])
+@pytest.mark.parametrize("caught", [False, True], ids=["raised", "ignored"])
 @pytest.mark.parametrize(
     "sql", [f"{ENDLESS} SELECT count(*) FROM n", f"INSERT INTO notes (id) {ENDLESS} SELECT x + 9 FROM n"]
 )
@@ -242,14 +243,14 @@ async def test_slow_user_function_is_detected_at_its_return(database, clock):
     async with Writer(database) as writer:
         with pytest.raises(TransactionTimeout, match="longer than 1 s; nothing was written"):
             await writer.commit_user_sql(slow, (1.001,), record)
-        after_the_first = notes(database), records(database)
+        first_result = notes(database), records(database)
         await writer.commit_user_sql(slow, (1.0,), record)
 
-    assert after_the_first == ([1], [])
+    assert first_result == ([1], [])
     assert (notes(database), records(database)) == ([1, 2], [2])
 
 
-async def test_our_own_part_is_not_timed(database, clock):
+async def test_record_after_user_sql_is_not_timed(database, clock):
     def slow_record(tx: Transaction, id: int) -> str:
         clock.advance(seconds=60)
         return record(tx, id)

@@ -90,8 +90,8 @@ def test_migration_is_applied_once_and_recorded_with_its_digest(database, clock)
     ]
 
 
-LIVELY = Migration(
-    name="0003_lively",
+VARIED = Migration(
+    name="0003_varied",
     sql="""
     CREATE TABLE noted (n INTEGER PRIMARY KEY, x TEXT DEFAULT 'it''s') STRICT;
     CREATE TRIGGER twice AFTER INSERT ON noted WHEN NEW.n < 9 BEGIN INSERT INTO noted VALUES (NEW.n + 9, 'b'); END;
@@ -104,9 +104,9 @@ LIVELY = Migration(
 )
 
 
-@pytest.mark.parametrize("migrations", [list_migrations(), [FIRST, SECOND, LIVELY]], ids=["own", "lively"])
+@pytest.mark.parametrize("migrations", [list_migrations(), [FIRST, SECOND, VARIED]], ids=["own", "varied"])
 def test_second_new_file_of_a_process_has_the_schema_and_rows_of_the_first(tmp_path, clock, migrations):
-    """It is made in one go, from what the first one has become."""
+    """The second file is copied from the first one in a single step."""
     one, other = (Database(tmp_path / name, clock) for name in ("one.db", "other.db"))
     migrate(one, clock, migrations)
 
@@ -205,10 +205,10 @@ def test_eight_processes_creating_a_file_end_with_a_single_schema(database):
             child.stdin.flush()
         answers = [child.communicate(timeout=PATIENCE) for child in children]
 
-    said = sorted(out.decode().strip() for out, _ in answers)
+    outputs = sorted(out.decode().strip() for out, _ in answers)
     names = [migration.name for migration in list_migrations()]
     assert [child.returncode for child in children] == [0] * 8, answers
-    assert said == sorted(["[]"] * 7 + [str(names)])
+    assert outputs == sorted(["[]"] * 7 + [str(names)])
     assert [name for (name,) in ask(database.path, "SELECT name FROM schema_migrations")] == names
 
 

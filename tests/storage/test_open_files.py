@@ -38,19 +38,19 @@ def code_of(side: str) -> int:
 
 @pytest.fixture
 def database(tmp_path: Path, clock: VirtualClock) -> Database:
-    """Not closed afterwards by itself: each test decides what is left of it."""
+    """Return a database that each test closes itself."""
     database = Database(tmp_path / "agent.db", clock)
     migrate(database, clock, [TABLES])
     return database
 
 
-@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("change", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-def test_write_to_a_file_without_its_name_is_refused(database, side, how):
+def test_write_to_a_file_without_its_name_is_refused(database, side, change):
     with database.transaction() as tx:
         tx.run("INSERT INTO t VALUES (1)")
     name = Path(f"{database.path}{side}")
-    how(name)
+    change(name)
     ran = []
 
     with pytest.raises(StorageError) as refused:
@@ -65,13 +65,13 @@ def test_write_to_a_file_without_its_name_is_refused(database, side, how):
     database.close()
 
 
-@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("change", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-def test_commit_into_a_file_without_its_name_is_not_accepted(database, side, how):
+def test_commit_into_a_file_without_its_name_is_not_accepted(database, side, change):
     with pytest.raises(OutcomeUnknown) as unknown:
         with database.transaction() as tx:
             tx.run("INSERT INTO t VALUES (1)")
-            how(Path(f"{database.path}{side}"))
+            change(Path(f"{database.path}{side}"))
 
     assert unknown.value.exit_code == code_of(side)
     assert "was deleted or replaced during the commit: the write may be lost" in unknown.value.message
@@ -79,29 +79,29 @@ def test_commit_into_a_file_without_its_name_is_not_accepted(database, side, how
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("how", [delete, replace])
+@pytest.mark.parametrize("change", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-async def test_writer_whose_file_lost_its_name_ends_with_that_error(database, side, how):
-    heard: list[StorageError] = []
-    async with Writer(database, on_fatal=heard.append) as writer:
+async def test_writer_whose_file_lost_its_name_ends_with_that_error(database, side, change):
+    fatal: list[StorageError] = []
+    async with Writer(database, on_fatal=fatal.append) as writer:
         await writer.commit(lambda tx: tx.run("INSERT INTO t VALUES (1)"))
         with pytest.raises(OutcomeUnknown):
-            await writer.commit(insert_and(how, Path(f"{database.path}{side}")))
+            await writer.commit(insert_and_change(change, Path(f"{database.path}{side}")))
         with pytest.raises(StorageError):
             await writer.commit(lambda tx: tx.run("INSERT INTO t VALUES (3)"))
-    assert [error.exit_code for error in heard] == [code_of(side)]
+    assert [error.exit_code for error in fatal] == [code_of(side)]
 
 
-def insert_and(how: Callable[[Path], None], path: Path) -> Callable[..., None]:
+def insert_and_change(change: Callable[[Path], None], path: Path) -> Callable[..., None]:
     def work(tx: object) -> None:
         tx.run("INSERT INTO t VALUES (2)")  # type: ignore[attr-defined]
-        how(path)
+        change(path)
 
     return work
 
 
 def test_wal_without_its_name_is_not_moved_at_close(tmp_path, database):
-    """The name may be that of others' WAL by then."""
+    """The name may belong to the WAL of another database by then."""
     with database.transaction() as tx:
         tx.run("INSERT INTO t VALUES (1)")
     before = database.path.read_bytes()

@@ -1,4 +1,4 @@
-"""Paths with bytes that are not UTF-8: SQLite opens none of them, so they are refused with a sentence."""
+"""Paths with bytes that are not UTF-8: SQLite cannot open them, so they are refused with a clear error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from craftcore import App, InvalidInput, Producer
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder whose name is not text."""
+    """Create a folder whose name is not UTF-8."""
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
     return folder

@@ -63,7 +63,7 @@ def test_reading_within_a_reading_has_a_connection_of_its_own(core, database):
         emit(core)
         count, inner = read(database)
         assert count == 1
-        assert outer.fetch_value(COUNT) == 0, "its snapshot is older"
+        assert outer.fetch_value(COUNT) == 0, "the outer snapshot is older"
         assert inner is not connection_of(outer)
 
         kept = connection_of(outer)
@@ -83,18 +83,18 @@ def test_readings_at_once_have_connections_of_their_own_and_few_are_kept(core, d
 
 
 def test_threads_never_share_a_snapshot(core, database):
-    """Each sees a count, and sees it again in the same snapshot, while triggers are added."""
+    """Each thread sees the same count twice in a snapshot while triggers are added."""
 
-    def look(_: int) -> bool:
+    def read_twice(_: int) -> bool:
         with database.reading() as reader:
             first = reader.fetch_value(COUNT)
             return bool(first == reader.fetch_value(COUNT))
 
     with ThreadPoolExecutor(4) as threads:
-        looks = threads.map(look, range(400))
+        results = threads.map(read_twice, range(400))
         for _ in range(20):
             emit(core)
-        assert all(looks)
+        assert all(results)
 
 
 def test_closing_the_readers_leaves_the_next_reading_a_new_connection(core, database):
@@ -113,7 +113,7 @@ def test_connection_of_a_file_that_was_replaced_meanwhile_is_not_kept(core, data
         core.close()
         shutil.copy(path, path.with_name("copy.db"))
         path.with_name("copy.db").rename(path)
-        read(database)  # it finds the new file
+        read(database)  # finds the new file
 
     assert read(database)[1] is not old
     with pytest.raises(apsw.ConnectionClosedError):
@@ -137,16 +137,16 @@ def test_replaced_file_is_read_from_then_on(core, database):
 
 
 @pytest.fixture
-def hasty_threads():
-    """Threads that take turns as often as they can."""
+def short_switch_interval():
+    """Make the threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, database, hasty_threads):
-    """Others look at the same time, and give back connections to the old file."""
+def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, database, short_switch_interval):
+    """Other threads read at the same time and return connections to the old file."""
     path, newest, stop = core.database.path, [0], Event()
     core.close()
     files = [path.with_name(f"{number}.db") for number in range(1, 21)]
@@ -156,7 +156,7 @@ def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, d
         connection.pragma("user_version", number)
         connection.close()
 
-    def look() -> list[tuple[int, int]]:
+    def find_stale_reads() -> list[tuple[int, int]]:
         stale = []
         while not stop.is_set():
             known = newest[0]
@@ -167,7 +167,7 @@ def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, d
         return stale
 
     with ThreadPoolExecutor(4) as threads:
-        looks = [threads.submit(look) for _ in range(4)]
+        results = [threads.submit(find_stale_reads) for _ in range(4)]
         for number, file in enumerate(files, 1):
             file.rename(path)
             newest[0] = number
@@ -175,11 +175,11 @@ def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, d
                 read(database)
         stop.set()
 
-    assert [one.result() for one in looks] == [[], [], [], []]
+    assert [one.result() for one in results] == [[], [], [], []]
 
 
 def test_connection_whose_transaction_sqlite_ended_is_not_used_again(core, database):
-    """SQLite ends it after an error of the disk, also when the reading goes on."""
+    """SQLite ends the transaction after a disk error, even if the reading continues."""
     with database.reading() as reader:
         first = connection_of(reader)
         first.execute("ROLLBACK")
@@ -205,7 +205,7 @@ def test_connection_of_a_failed_reading_is_not_used_again(core, database):
     assert read(database)[1] is not first
 
 
-def test_limit_of_time_ends_with_its_reading(core, database):
+def test_time_limit_applies_only_to_its_reading(core, database):
     forever = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
     with database.reading(within=0.05) as reader:
         reader.fetch_value(COUNT)

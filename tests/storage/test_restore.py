@@ -30,7 +30,7 @@ from tests.support.processes import a_program
 
 
 def restore(database: Database, file: Path, *, patience: float = 0.05) -> Path | None:
-    """Where the one before is kept."""
+    """Restore a backup and return the path of the replaced file."""
     with staging_file(database.path) as draft:
         bring(file, read_manifest(file), draft)
         make_current(draft, file, database)
@@ -39,7 +39,7 @@ def restore(database: Database, file: Path, *, patience: float = 0.05) -> Path |
 
 @pytest.fixture
 def backup(tmp_path: Path, clock: VirtualClock) -> Path:
-    """Of another file with two triggers."""
+    """Create a backup of another file with two triggers."""
     core = VirtualCore(tmp_path / "earlier.db", clock)
     emit(core, 2)
     take(core.database, tmp_path / "backup.db")
@@ -53,14 +53,14 @@ def count(path: Path) -> int:
     return int(found)
 
 
-def with_manifest(file: Path) -> None:
-    """One that fits it as it is now."""
+def renew_manifest(file: Path) -> None:
+    """Write a manifest that fits the file in its current state."""
     body = file.read_bytes()
     manifest = changed(read_manifest(file), sha256=sha256(body).hexdigest(), bytes=len(body))
     manifest_path(file).write_text(manifest_text(manifest))
 
 
-# the copy
+# The copy
 
 
 def test_flipped_bit_anywhere_in_a_backup_is_refused_and_nothing_changes(core, tmp_path, backup):
@@ -101,7 +101,7 @@ def test_backup_without_a_manifest_or_a_missing_file_is_refused(core, tmp_path, 
         restore(core.database, tmp_path / "nowhere.db")
 
 
-def test_pipe_in_place_of_a_backup_is_not_waited_for(core, backup):
+def test_pipe_in_place_of_a_backup_does_not_block(core, backup):
     backup.unlink()
     os.mkfifo(backup)
 
@@ -110,7 +110,7 @@ def test_pipe_in_place_of_a_backup_is_not_waited_for(core, backup):
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         ("UPDATE triggers SET priority = 1000", "CHECK constraint failed"),
         ("DROP TRIGGER executions_are_closed", "executions_are_closed is missing"),
@@ -119,14 +119,14 @@ def test_pipe_in_place_of_a_backup_is_not_waited_for(core, backup):
         ("PRAGMA application_id = 7", "another program's database"),
     ],
 )
-def test_damaged_backup_with_a_matching_manifest_is_refused(core, backup, statement, told):
+def test_damaged_backup_with_a_matching_manifest_is_refused(core, backup, statement, message):
     emit(core)
     core.close()
     before = core.database.path.read_bytes()
     change(backup, statement)
-    with_manifest(backup)
+    renew_manifest(backup)
 
-    with pytest.raises(DatabaseInvalid, match=told):
+    with pytest.raises(DatabaseInvalid, match=message):
         restore(core.database, backup)
 
     assert core.database.path.read_bytes() == before
@@ -155,7 +155,7 @@ def test_backup_of_an_older_program_is_migrated_before_the_replacement(core, tmp
 
 
 def test_backup_is_only_read_by_a_restore(core, tmp_path, backup):
-    """A WAL or journal there, of whoever opened it, is none of it."""
+    """A WAL or journal beside the backup belongs to another process and is not part of the backup."""
     core.close()
     for end in ("-wal", "-journal"):
         backup.with_name(backup.name + end).write_bytes(os.urandom(5000))
@@ -170,7 +170,7 @@ def test_backup_is_only_read_by_a_restore(core, tmp_path, backup):
 
 
 def test_draft_of_a_killed_restore_is_not_used_by_the_next(core, tmp_path, backup):
-    """A longer draft, and the WAL of another file beside it."""
+    """The draft is longer, with the WAL of another file."""
     emit(core, 5)
     wal = core.database.path.with_name("agent.db-wal").read_bytes()
     core.close()
@@ -186,7 +186,7 @@ def test_draft_of_a_killed_restore_is_not_used_by_the_next(core, tmp_path, backu
     assert not [name for name in os.listdir(tmp_path) if "draft" in name]
 
 
-# what was there
+# The earlier file
 
 
 def test_replaced_database_is_kept_as_a_single_file_with_its_wal_content(core, tmp_path, backup):
@@ -195,7 +195,7 @@ def test_replaced_database_is_kept_as_a_single_file_with_its_wal_content(core, t
     saved = {path.name: path.read_bytes() for path in (core.database.path, wal)}
     assert saved["agent.db-wal"]
     core.close()
-    for name, body in saved.items():  # as a killed daemon leaves it
+    for name, body in saved.items():  # the files that a killed daemon leaves
         (tmp_path / name).write_bytes(body)
 
     kept = restore(core.database, backup)
@@ -222,7 +222,7 @@ def test_restore_keeps_the_file_of_each_restore(core, backup):
 
 
 @pytest.mark.parametrize("damage", ["no database any more", "a page of the schema", "empty"])
-def test_damaged_database_is_kept_with_its_wal_beside(core, tmp_path, backup, damage):
+def test_damaged_database_is_kept_with_its_wal(core, tmp_path, backup, damage):
     emit(core, 5)
     core.close()
     body = bytearray(core.database.path.read_bytes())
@@ -276,7 +276,7 @@ def test_restore_without_an_existing_database_keeps_nothing(tmp_path, clock, bac
 def test_foreign_database_is_not_replaced_by_a_restore(tmp_path, clock, backup):
     database = Database(tmp_path / "agent.db", clock)
     other = apsw.Connection(str(database.path))
-    other.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
+    other.execute("CREATE TABLE foreign_table (x); INSERT INTO foreign_table VALUES (1)")
     other.close()
     before = database.path.read_bytes()
 
@@ -305,7 +305,7 @@ with Producer("agent.db") as producer:
 
 
 def test_restore_is_refused_while_another_process_has_the_database_open(core, tmp_path, backup):
-    """It would go on, and write to a file that nobody reads any more."""
+    """The process would continue to write to the replaced file."""
     core.close()
     with a_program([sys.executable, "-c", HOLDER], tmp_path, PYTHONPATH=os.pathsep.join(sys.path)) as holder:
         assert holder.stdout is not None
@@ -323,29 +323,29 @@ def test_restore_is_refused_while_another_process_has_the_database_open(core, tm
 def test_process_that_opened_the_replaced_file_cannot_write_there(core, tmp_path, backup, monkeypatch):
     emit(core)
     core.close()
-    late: list[apsw.Connection] = []
+    late_connections: list[apsw.Connection] = []
 
-    def put_and_be_met(self: object) -> None:
-        late.append(apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READWRITE))
+    def publish_while_opened(self: object) -> None:
+        late_connections.append(apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READWRITE))
         with pytest.raises(apsw.BusyError):
-            late[0].execute("SELECT * FROM triggers")
-        put(self)  # type: ignore[arg-type]
+            late_connections[0].execute("SELECT * FROM triggers")
+        publish(self)  # type: ignore[arg-type]
 
     from craftcore.storage.backup.staging_file import StagingFile
 
-    put = StagingFile.publish
-    monkeypatch.setattr(StagingFile, "publish", put_and_be_met)
+    publish = StagingFile.publish
+    monkeypatch.setattr(StagingFile, "publish", publish_while_opened)
     restore(core.database, backup)
 
     for statement in ("PRAGMA journal_mode = wal", "DELETE FROM triggers"):
         with pytest.raises(apsw.ReadOnlyError):
-            late[0].execute(statement)
-    late[0].close()
+            late_connections[0].execute(statement)
+    late_connections[0].close()
     assert count(core.database.path) == 2
 
 
 def test_second_name_left_by_a_killed_restore_is_removed(core, tmp_path, backup):
-    """Two names of one database, opened at once, would spoil it."""
+    """Two names of one database, opened at the same time, would corrupt it."""
     core.close()
     left = tmp_path / "agent.db.before-restore-20251231T000000Z"
     os.link(core.database.path, left)
@@ -360,7 +360,7 @@ def test_second_name_left_by_a_killed_restore_is_removed(core, tmp_path, backup)
 def test_restore_that_cannot_keep_the_old_file_replaces_nothing(core, backup, monkeypatch):
     emit(core)
     core.close()
-    monkeypatch.setattr(os, "link", refusing(errno.EACCES))
+    monkeypatch.setattr(os, "link", failing_call(errno.EACCES))
 
     with pytest.raises(StorageError):
         restore(core.database, backup)
@@ -368,11 +368,11 @@ def test_restore_that_cannot_keep_the_old_file_replaces_nothing(core, backup, mo
     assert count(core.database.path) == 1
 
 
-# a file system without hard links
+# File systems without hard links
 
 
-def refusing(number: int) -> Callable[..., None]:
-    """A call that the system refuses with this number."""
+def failing_call(number: int) -> Callable[..., None]:
+    """Return a function that fails with this error number."""
 
     def call(*_: object) -> None:
         raise OSError(number, os.strerror(number))
@@ -380,12 +380,12 @@ def refusing(number: int) -> Callable[..., None]:
     return call
 
 
-@pytest.mark.parametrize("said", ["EPERM", "EOPNOTSUPP", "ENOSYS", "EXDEV", "EMLINK"])
-def test_restore_without_hard_links_keeps_a_copy(core, tmp_path, backup, monkeypatch, said):
+@pytest.mark.parametrize("error_name", ["EPERM", "EOPNOTSUPP", "ENOSYS", "EXDEV", "EMLINK"])
+def test_restore_without_hard_links_keeps_a_copy(core, tmp_path, backup, monkeypatch, error_name):
     emit(core)
     core.close()
     os.chown(core.database.path, 65_534, 65_534)
-    monkeypatch.setattr(os, "link", refusing(getattr(errno, said)))
+    monkeypatch.setattr(os, "link", failing_call(getattr(errno, error_name)))
 
     kept = restore(core.database, backup)
 
@@ -396,29 +396,29 @@ def test_restore_without_hard_links_keeps_a_copy(core, tmp_path, backup, monkeyp
 
 
 def test_copy_during_a_restore_drops_no_foreign_locks(core, backup, monkeypatch):
-    """A process that closes a file has no lock on it any more, whichever of its parts had it."""
+    """A process that closes a file loses all its locks on the file, including those of other parts of the process."""
     emit(core)
     core.close()
-    put, met = StagingFile.publish, []
-    look = "import apsw, sys; apsw.Connection(sys.argv[1], flags=2).execute('SELECT * FROM triggers')"
+    publish, errors = StagingFile.publish, []
+    program = "import apsw, sys; apsw.Connection(sys.argv[1], flags=2).execute('SELECT * FROM triggers')"
 
-    def put_and_be_met(self: StagingFile) -> None:
+    def publish_while_opened(self: StagingFile) -> None:
         if self.place == core.database.path:
-            looked = subprocess.run([sys.executable, "-c", look, core.database.path], capture_output=True, text=True)
-            met.append(looked.stderr.splitlines()[-1])
-        put(self)
+            looked = subprocess.run([sys.executable, "-c", program, core.database.path], capture_output=True, text=True)
+            errors.append(looked.stderr.splitlines()[-1])
+        publish(self)
 
-    monkeypatch.setattr(StagingFile, "publish", put_and_be_met)
-    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    monkeypatch.setattr(StagingFile, "publish", publish_while_opened)
+    monkeypatch.setattr(os, "link", failing_call(errno.EPERM))
 
     restore(core.database, backup)
 
-    assert met == ["apsw.BusyError: database is locked"]
+    assert errors == ["apsw.BusyError: database is locked"]
 
 
-def test_half_a_copy_of_a_restore_that_was_killed_goes(core, tmp_path, backup, monkeypatch):
+def test_partial_copy_of_a_killed_restore_is_removed(core, tmp_path, backup, monkeypatch):
     core.close()
-    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
+    monkeypatch.setattr(os, "link", failing_call(errno.EPERM))
     half = tmp_path / f"{BEGINS}agent.db.before-restore-3"
     half.mkdir(mode=0o700)
     (half / NAME).write_bytes(b"half a copy")
@@ -431,8 +431,8 @@ def test_half_a_copy_of_a_restore_that_was_killed_goes(core, tmp_path, backup, m
 def test_restore_without_space_for_the_copy_replaces_nothing(core, tmp_path, backup, monkeypatch):
     emit(core)
     core.close()
-    monkeypatch.setattr(os, "link", refusing(errno.EPERM))
-    monkeypatch.setattr("craftcore.storage.backup.restore.copyfileobj", refusing(errno.ENOSPC))
+    monkeypatch.setattr(os, "link", failing_call(errno.EPERM))
+    monkeypatch.setattr("craftcore.storage.backup.restore.copyfileobj", failing_call(errno.ENOSPC))
 
     with pytest.raises(StorageFull):
         restore(core.database, backup)
@@ -444,7 +444,7 @@ def test_restore_without_space_for_the_copy_replaces_nothing(core, tmp_path, bac
 def test_owner_is_reported_for_missing_or_unreadable_files(core, tmp_path, clock):
     assert present_id(Database(tmp_path / "nowhere.db", clock)) == (False, None)
     with core.transaction() as tx:
-        delete_fact(tx, "database_id")  # as in a file that an older version made and never started
+        delete_fact(tx, "database_id")  # as in a file of an older version on which no daemon has run
     assert present_id(core.database) == (True, None)
     named(core.database, "this-one")
     assert present_id(core.database) == (True, "this-one")

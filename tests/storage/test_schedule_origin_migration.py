@@ -1,4 +1,4 @@
-"""Migrations that build the table of schedules anew keep every row, damaged rows included."""
+"""Migrations that rebuild the table of schedules keep every row, damaged rows included."""
 
 from __future__ import annotations
 
@@ -37,15 +37,17 @@ def test_schedules_keep_their_rows_when_their_table_is_replaced(tmp_path, clock,
     connection.pragma("ignore_check_constraints", True)
     connection.execute(SCHEDULE, ("damaged", "nobody"))
     connection.pragma("ignore_check_constraints", False)
-    told = {table: ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})")) for table in TABLES}
-    before = {table: connection.execute(f"SELECT {told[table]} FROM {table}").fetchall() for table in TABLES}
+    columns = {
+        table: ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})")) for table in TABLES
+    }
+    before = {table: connection.execute(f"SELECT {columns[table]} FROM {table}").fetchall() for table in TABLES}
     connection.close()
 
     migrate(database, clock, keep_copy=False)
 
     connection = apsw.Connection(str(database.path))
     connection.pragma("foreign_keys", True)
-    assert {table: connection.execute(f"SELECT {told[table]} FROM {table}").fetchall() for table in TABLES} == before
+    assert {table: connection.execute(f"SELECT {columns[table]} FROM {table}").fetchall() for table in TABLES} == before
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
     assert connection.execute("SELECT DISTINCT source, deliver FROM schedules").fetchall() == [("SCHEDULED", None)]
     connection.execute(SCHEDULE, ("reminder", "api"))

@@ -15,7 +15,7 @@ from craftcore.storage.files import second_names
 from tests.support.trigger_steps import emit
 
 MOUNT = "36 35 98:0 /mnt1 {} rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n"
-"""A line of mountinfo, as proc_pid_mountinfo(5) shows it."""
+"""A line of mountinfo in the format of proc_pid_mountinfo(5)."""
 
 
 def emit_to(path: Path) -> bool:
@@ -36,7 +36,7 @@ def test_hard_link_of_a_database_is_refused_under_each_name(core, name):
     assert emit_to(core.database.path)
 
 
-def test_copy_and_symbolic_link_are_no_second_name(core):
+def test_copy_and_symbolic_link_are_not_second_names(core):
     emit(core)
     core.close()
     folder = core.database.path.parent
@@ -46,7 +46,7 @@ def test_copy_and_symbolic_link_are_no_second_name(core):
         assert emit_to(folder / name)
 
 
-def test_name_left_by_a_killed_restore_is_no_second_name(core, clock):
+def test_name_left_by_a_killed_restore_is_not_a_second_name(core, clock):
     emit(core)
     core.close()
     path = core.database.path

@@ -22,7 +22,7 @@ def database(tmp_path, clock) -> Database:
     return a_database(tmp_path, clock)
 
 
-# What a function may do
+# Permitted statements
 
 
 async def test_user_sql_reads_and_writes_in_every_way_of_a_transaction(database, clock):
@@ -37,7 +37,7 @@ async def test_user_sql_reads_and_writes_in_every_way_of_a_transaction(database,
             "all": tx.fetch_all("SELECT id, size FROM notes WHERE id < 3 ORDER BY id"),
             "tuples": tx.fetch_tuples("SELECT id FROM notes WHERE id BETWEEN ? AND ? ORDER BY id", (2, 4)),
             "value": tx.fetch_value("SELECT id FROM notes WHERE id > 5 ORDER BY id"),
-            "ours": tx.fetch_value("SELECT value FROM facts WHERE name = 'first'"),
+            "fact": tx.fetch_value("SELECT value FROM facts WHERE name = 'first'"),
             "now": tx.now,
         }
 
@@ -52,7 +52,7 @@ async def test_user_sql_reads_and_writes_in_every_way_of_a_transaction(database,
         "all": [{"id": 1, "size": 3}, {"id": 2, "size": 3}],
         "tuples": [(2,), (3,), (4,)],
         "value": 6,
-        "ours": "ours",
+        "fact": "ours",
         "now": clock.now(),
     }
 
@@ -67,7 +67,7 @@ async def test_user_sql_may_create_change_and_drop_user_tables(database):
             CREATE TRIGGER orders_added AFTER INSERT ON orders BEGIN UPDATE notes SET size = 1 WHERE id = new.note; END;
             INSERT INTO orders (note) VALUES (1) RETURNING id;
             ALTER TABLE orders ADD COLUMN events TEXT;
-            UPDATE orders SET events = 'a column named like a table of ours';
+            UPDATE orders SET events = 'a column named like a table of craftcore';
             ALTER TABLE orders RENAME TO purchases;
             ALTER TABLE purchases RENAME COLUMN note TO about;
             ALTER TABLE notes ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue' CHECK (colour <> '');
@@ -128,13 +128,13 @@ async def test_constraint_error_is_raised_in_the_user_function_which_may_continu
         raise AssertionError("the constraint must refuse it")
 
     async with Writer(database) as writer:
-        said = await writer.commit_user_sql(upsert, (), lambda tx, result: result)
+        message = await writer.commit_user_sql(upsert, (), lambda tx, result: result)
 
-    assert "UNIQUE constraint failed: notes.text" in said
+    assert "UNIQUE constraint failed: notes.text" in message
     assert notes(database) == [1, 2]
 
 
-async def test_uncaught_constraint_error_is_the_answer(database):
+async def test_uncaught_constraint_error_is_raised_to_the_caller(database):
     async with Writer(database) as writer:
         with pytest.raises(RowInvalid, match="CHECK constraint failed"):
             await writer.commit_user_sql(write_then("UPDATE notes SET size = 1000"), (2,), record)
@@ -144,7 +144,7 @@ async def test_uncaught_constraint_error_is_the_answer(database):
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("INSRT INTO notes VALUES (1)", 'near "INSRT": syntax error: INSRT INTO notes'),
         ("UPDATE nowhere SET x = 1", "no such table: nowhere"),
@@ -152,7 +152,7 @@ async def test_uncaught_constraint_error_is_the_answer(database):
         ("SELECT zeroblob(2000000000)", "string or blob too big"),
     ],
 )
-async def test_invalid_sql_is_reported_with_its_text(database, sql, said):
+async def test_invalid_sql_is_reported_with_its_text(database, sql, message):
     def user(tx: Transaction) -> None:
         write(tx, 2)
         tx.fetch_tuples(sql)
@@ -161,11 +161,11 @@ async def test_invalid_sql_is_reported_with_its_text(database, sql, said):
         with pytest.raises(InvalidInput) as refused:
             await writer.commit_user_sql(user, (), record)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert notes(database) == [1]
 
 
-# What a function may not do
+# Refused statements
 
 
 REFUSED = [
@@ -275,7 +275,7 @@ async def test_ignored_refusal_of_user_sql_still_fails_the_transaction(database)
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         (
             "COMMIT",
@@ -291,12 +291,12 @@ async def test_ignored_refusal_of_user_sql_still_fails_the_transaction(database)
         ),
     ],
 )
-async def test_refusal_of_user_sql_names_operation_and_rule(database, sql, said):
+async def test_refusal_of_user_sql_names_operation_and_rule(database, sql, message):
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput) as refused:
             await writer.commit_user_sql(write_then(sql), (2,), record)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.storage.test_contention import HOLDER, child, tell
+from tests.storage.test_contention import HOLDER, child, send_line
 from tests.support.batches import Answers, Gate, handed_in, held, together
 from tests.support.processes import PATIENCE
 from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
@@ -38,7 +38,7 @@ def disk() -> Iterator[FaultyDisk]:
         yield disk
 
 
-# One commit
+# A single commit
 
 
 async def test_user_rows_and_their_record_are_a_single_commit(database):
@@ -125,7 +125,7 @@ async def test_kill_around_the_flush_leaves_both_or_neither(database, point, the
     assert (notes(database), records(database)) == ([1, *there], there)
 
 
-# Beside others
+# Order among other transactions
 
 
 async def test_user_transaction_runs_alone_between_its_neighbours(database):
@@ -152,7 +152,7 @@ async def test_user_transaction_runs_alone_between_its_neighbours(database):
         end = writer.group_commit.commits
 
     assert seen == [
-        ("a", 1, False),  # the first commit is that of whoever held the writer
+        ("a", 1, False),  # the first commit is that of the blocking work
         *[("b", 2, True)] * 2,
         *[("c", 3, True)] * 2,
         ("d", 4, True),
@@ -194,7 +194,7 @@ async def test_caller_cancelled_before_the_user_transaction_withdraws_the_item(d
 
 async def test_caller_cancelled_during_the_user_transaction_waits_for_its_end(database):
     gate = Gate()
-    heard: list[str] = []
+    outcomes: list[str] = []
 
     def slow_write(tx: Transaction) -> int:
         gate.pass_through(tx)
@@ -203,9 +203,9 @@ async def test_caller_cancelled_during_the_user_transaction_waits_for_its_end(da
     async def caller() -> None:
         try:
             await writer.commit_user_sql(slow_write, (), record)
-            heard.append("answered")
+            outcomes.append("answered")
         finally:
-            heard.append("unwound")
+            outcomes.append("unwound")
 
     async with Writer(database) as writer:
         async with anyio.create_task_group() as callers:
@@ -215,12 +215,12 @@ async def test_caller_cancelled_during_the_user_transaction_waits_for_its_end(da
             with anyio.CancelScope(shield=True):
                 for _ in range(10):
                     await anyio.lowlevel.checkpoint()
-                early = list(heard)
+                early = list(outcomes)
                 gate.open.set()
         on_disk = notes(database), records(database)
 
     assert early == []
-    assert heard == ["unwound"]
+    assert outcomes == ["unwound"]
     assert on_disk == ([1, 2], [2])
 
 
@@ -233,7 +233,7 @@ async def test_user_transaction_waits_for_another_process_like_the_writer(databa
                     while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
                 commits_meanwhile = writer.group_commit.commits
-                tell(holder)
+                send_line(holder)
         waiting = writer.lock_wait.since
 
     assert (commits_meanwhile, waiting) == (0, None)
@@ -248,7 +248,7 @@ async def test_file_is_whole_without_its_wal_after_user_transactions(database):
     assert notes(database) == [1, 2]
 
 
-# Disks
+# Disk errors
 
 
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["at the commit", "in the middle of the function"])
@@ -328,11 +328,11 @@ async def test_missing_second_connection_fails_only_its_caller(tmp_path, monkeyp
     assert (notes(database), records(database)) == ([1, 4], [3, 4])
 
 
-# All at once
+# Random mixtures
 
 
 def note_each(tx: Transaction, items: list[int]) -> list[str | Exception]:
-    """Refuses every third."""
+    """Record all items but every third, which gets an error."""
     return [LookupError(item) if item % 3 == 0 else record(tx, item) for item in items]
 
 
@@ -342,7 +342,7 @@ def note_or_raise(tx: Transaction, item: int) -> str:
 
 
 class Round:
-    """Some random calls, and what must come of each."""
+    """Random calls and their expected effects."""
 
     def __init__(self, chance: random.Random, first: int) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -427,7 +427,9 @@ async def test_random_mixtures_of_commits_match_their_answers(database):
     assert found_records - unsure == set().union(*(round.in_records for round in rounds))
     assert {item for item, answer in answers.items() if answer == f"recorded {item}"} == found_records - unsure
     kinds = {"raises": LookupError, "refused": InvalidInput, "ends": RowInvalid, "duplicate": RowInvalid}
-    told = {kind: {type(answers[item]) for round in rounds for k, item in round.calls if k == kind} for kind in kinds}
-    assert told == {kind: {error} for kind, error in kinds.items()}
+    error_types = {
+        kind: {type(answers[item]) for round in rounds for k, item in round.calls if k == kind} for kind in kinds
+    }
+    assert error_types == {kind: {error} for kind, error in kinds.items()}
     assert failed is None
     assert ask(database, "PRAGMA integrity_check") == [("ok",)]

@@ -39,20 +39,20 @@ print(json.dumps([dict(row) for row in connection.execute(sys.argv[2], sys.argv[
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """The views go by the machine's own clock: an hour ago on that one."""
+    """Return a clock that is an hour behind the machine clock, which the views use."""
     return VirtualClock(now=float(int(time.time()) - 3600))
 
 
-def plainly(path: Path, sql: str, *arguments: str) -> Any:
-    """The rows as Python's own sqlite3 reads them, in a process that has no other SQLite open on the file."""
+def read_with_sqlite3(path: Path, sql: str, *arguments: str) -> Any:
+    """Return the rows as read by Python's sqlite3, in a process without another SQLite on the file."""
     with start(["-c", PLAIN, path, sql, *arguments], stdout=subprocess.PIPE) as process:
         printed, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     return json.loads(printed)
 
 
-def moments_agree(row: dict[str, Any]) -> bool:
-    """Each moment stands there as text, too: to the nearest millisecond, where ours cuts."""
+def has_matching_times(row: dict[str, Any]) -> bool:
+    """Return whether each time also appears as text, rounded to milliseconds where utc_iso cuts."""
     names = [name for name in row if f"{name}_iso" in row]
     assert names
     near = {name: {utc_iso(row[name]), utc_iso(row[name] and row[name] + 0.0005)} for name in names}
@@ -73,7 +73,7 @@ def test_overdue_view_has_due_unstarted_triggers(core, clock):
         (taken, "CLAIMED", "taken"),
         (late, "PENDING", "late"),
     ]
-    assert all(row["overdue_seconds"] >= 3600 and moments_agree(row) for row in rows)
+    assert all(row["overdue_seconds"] >= 3600 and has_matching_times(row) for row in rows)
     assert (rows[1]["session_id"], rows[1]["description"]) == ("s", "a brief")
 
 
@@ -99,8 +99,8 @@ def test_running_view_has_started_triggers(core, clock):
     assert first["running_seconds"] >= 3600
     assert first["cancel_requested_at"] is first["cancel_requested_at_iso"] is None
     assert second["cancel_requested_at"] == clock.now()
-    assert moments_agree(first)
-    assert moments_agree(second)
+    assert has_matching_times(first)
+    assert has_matching_times(second)
 
 
 def test_dead_letter_view_has_the_reason(core):
@@ -113,7 +113,7 @@ def test_dead_letter_view_has_the_reason(core):
 
     assert (row["id"], row["workflow"], row["error_code"]) == (dead, "greet", BROKEN.code)
     assert (row["error_message"], row["attempts"], row["payload_json"]) == ("it broke", 1, '{"name":"Ada"}')
-    assert moments_agree(row)
+    assert has_matching_times(row)
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_unknown_actions_view_has_undecided_doubts(database, clock):
     assert (row["key"], row["action"], row["task_id"]) == (f"activity:{task}:1.1", "bank.pay", task)
     assert (row["workflow"], row["task_status"], row["policy"], row["calls"]) == ("pay", "WAITING", "ask", 1)
     assert (row["question_id"], asked["activity_key"], asked["kind"]) == (asked["id"], row["key"], "activity")
-    assert moments_agree(row)
+    assert has_matching_times(row)
 
     core.do(core.tasks.answer, asked["id"], "happened", note=None, reference="ref-9", answered_by="ada")
     assert core.rows("SELECT * FROM v_unknown") == core.rows("SELECT * FROM v_inbox") == []
@@ -150,7 +150,7 @@ def test_inbox_view_has_open_questions(database, clock):
     assert (row["question"], row["options_json"], row["by_message"]) == ("Send it?\nNow?", '["send","hold"]', 0)
     assert row["expires_at"] == clock.now() + 60.0
     assert row["activity_key"] is None
-    assert moments_agree(row)
+    assert has_matching_times(row)
     core.close()
 
 
@@ -171,11 +171,11 @@ def test_timeline_view_has_the_events_of_a_task_in_order_over_all_records(databa
 
     assert [{name: row[name] for name in ("execution_id", "seq", "type")} for row in rows] == written
     assert {row["turn"] for row in rows} == {1, 2, 3}
-    assert all(map(moments_agree, rows))
+    assert all(map(has_matching_times, rows))
     acted = core.rows("SELECT * FROM v_timeline WHERE trigger_id = :id AND activity_key IS NOT NULL", id=other)
     assert [row["type"] for row in acted] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
     everything = core.rows("SELECT count(*) AS n FROM v_timeline")
-    assert everything == core.rows("SELECT count(*) AS n FROM events"), "every record has the id that it should have"
+    assert everything == core.rows("SELECT count(*) AS n FROM events"), "every record belongs to the timeline"
     core.close()
 
 
@@ -207,7 +207,7 @@ def test_timeline_of_a_trigger_excludes_similar_ids(core):
         assert [row["execution_id"] for row in rows] == [f"exec-{name}.1"]
 
 
-# Whoever reads them
+# Readers
 
 
 def test_pythons_own_sqlite_reads_the_same(database, clock):
@@ -216,19 +216,19 @@ def test_pythons_own_sqlite_reads_the_same(database, clock):
     core = VirtualCore(database, clock)
     emit(core)
     for view in VIEWS:
-        ours = core.rows(f"SELECT * FROM {view}")
-        theirs = plainly(database, f"SELECT * FROM {view}")
-        for row in [*ours, *theirs]:
+        expected = core.rows(f"SELECT * FROM {view}")
+        found = read_with_sqlite3(database, f"SELECT * FROM {view}")
+        for row in [*expected, *found]:
             row.pop("overdue_seconds", None)
-        assert theirs == ours, view
-        assert ours or view in ("v_running", "v_dead"), "there is something to compare"
-    assert plainly(database, "SELECT type FROM v_timeline WHERE task_id = ? LIMIT 1", task)
+        assert found == expected, view
+        assert expected or view in ("v_running", "v_dead"), "the view has rows to compare"
+    assert read_with_sqlite3(database, "SELECT type FROM v_timeline WHERE task_id = ? LIMIT 1", task)
     core.close()
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_view_columns_are_all_explained(core, view):
-    """`.schema v_dead` shows it: SQLite keeps the text as it was written."""
+    """`.schema v_dead` shows the comments, since SQLite keeps the text of a view as it was written."""
     [row] = core.rows("SELECT sql FROM sqlite_schema WHERE type = 'view' AND name = :view", view=view)
     columns = [row["name"] for row in core.rows("SELECT name FROM pragma_table_info(:view)", view=view)]
     selected = row["sql"].partition("\n  FROM")[0].splitlines()[1:]
@@ -244,7 +244,7 @@ def test_views_cannot_be_written(core):
             tx.run(f"DELETE FROM {view}")
 
 
-# What they cost
+# Costs
 
 QUERIES = {
     "SELECT * FROM v_overdue": ["triggers_pending", "triggers_claimed"],
@@ -258,11 +258,11 @@ QUERIES = {
     "SELECT * FROM v_timeline WHERE execution_id = ?": [],
     "SELECT at_iso, type FROM v_timeline WHERE task_id = ? AND type = 'NOTE'": [],
 }
-"""Each with the indexes it may walk through: they hold what is live, dead, open or in doubt, and nothing else."""
+"""Each query with the indexes that it may scan. These contain only live, dead, open or doubtful rows."""
 
 
 EVENTS_OF_ONE = ("SCAN event VIRTUAL TABLE",)
-"""A walk over the events of one record, which lie in its texts."""
+"""A scan of the events of one record, which are stored in its texts."""
 
 
 def plan(connection: apsw.Connection, sql: str) -> list[str]:
@@ -270,7 +270,7 @@ def plan(connection: apsw.Connection, sql: str) -> list[str]:
 
 
 @pytest.fixture
-def empty() -> Iterator[apsw.Connection]:
+def empty_database() -> Iterator[apsw.Connection]:
     connection = apsw.Connection(":memory:")
     for migration in list_migrations():
         connection.execute(migration.sql)
@@ -279,29 +279,29 @@ def empty() -> Iterator[apsw.Connection]:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_views_never_scan_a_table(empty, sql):
-    lines = plan(empty, sql)
+def test_views_never_scan_a_table(empty_database, sql):
+    lines = plan(empty_database, sql)
 
     walked = [line for line in lines if line.startswith("SCAN ") and not line.startswith(("SCAN v_", *EVENTS_OF_ONE))]
     assert [line.rpartition(" ")[2] for line in walked] == QUERIES[sql]
     assert all(" USING INDEX " in line for line in walked), lines
 
 
-def test_plan_check_detects_a_scan_of_views(empty):
-    assert "SCAN executions" in plan(empty, "SELECT * FROM v_timeline WHERE workflow = ?")
+def test_plan_check_detects_a_scan_of_views(empty_database):
+    assert "SCAN executions" in plan(empty_database, "SELECT * FROM v_timeline WHERE workflow = ?")
 
 
-def test_timeline_of_a_task_sorts_only_the_events_of_a_record(empty):
+def test_timeline_of_a_task_sorts_only_the_events_of_a_record(empty_database):
     for sql in ("SELECT * FROM v_timeline WHERE task_id = ?", "SELECT * FROM v_timeline LIMIT 10"):
-        sorts = [line for line in plan(empty, sql) if "TEMP B-TREE" in line]
+        sorts = [line for line in plan(empty_database, sql) if "TEMP B-TREE" in line]
         assert sorts == ["USE TEMP B-TREE FOR LAST TERM OF ORDER BY"]
 
 
-def test_events_of_a_joined_record_are_found_by_its_key(empty):
-    """SQLite puts the view into the statement. As a union it would read the events of all records first."""
+def test_events_of_a_joined_record_are_found_by_its_key(empty_database):
+    """SQLite merges the view into the statement. A union would read the events of all records first."""
     joined = "SELECT type FROM executions JOIN events ON execution_seq = executions.seq WHERE task_id = ?"
     for sql in ("SELECT type FROM events WHERE execution_seq = ?", joined):
-        lines = plan(empty, sql)
+        lines = plan(empty_database, sql)
         assert not [line for line in lines if line.startswith("SCAN ") and not line.startswith(EVENTS_OF_ONE)], lines
 
 
@@ -312,14 +312,14 @@ INSERT INTO triggers (
 )
 SELECT 'over-' || n, 'IMMEDIATE', 'greet', 1, 1, 10, '{}', 'DONE', 'succeeded', 1, 1, 1 FROM numbers
 """
-SEEN = """
+RECORDED = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
 INSERT INTO executions (id, trigger_id, task_id, attempt, epoch, created_at, envelope_json, envelope_hash)
 SELECT 'exec-over-' || n || '.1', 'over-' || n, 'over-' || n, 1, 1, 1, '{}', '' FROM numbers
 """
 
 
-def test_ten_thousand_that_are_over_cost_no_step_more(core):
+def test_ten_thousand_ended_triggers_add_no_steps(core):
     running = begin(core)
     an_activity(core, running, DONE, "1.1")
     an_activity(core, running, UNKNOWN, "1.2")
@@ -335,7 +335,7 @@ def test_ten_thousand_that_are_over_cost_no_step_more(core):
     before = steps()
     with core.transaction() as tx:
         tx.run(SETTLED)
-        tx.run(SEEN)
+        tx.run(RECORDED)
     after = steps()
 
     assert all(after[sql] <= before[sql] + 20 for sql in QUERIES), (before, after)

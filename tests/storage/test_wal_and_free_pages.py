@@ -35,8 +35,8 @@ def database(tmp_path, clock) -> Database:
 
 
 @pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is idle at once."""
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the idle time and the truncation interval of the writer."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.02)
 
@@ -45,27 +45,27 @@ def write(tx: Transaction, kibibytes: int) -> None:
     tx.run("INSERT INTO t (body) VALUES (:body)", body="x" * (kibibytes << 10))
 
 
-async def until_short(database: Database) -> None:
+async def wait_for_short_wal(database: Database) -> None:
     with anyio.fail_after(PATIENCE):
         while wal_bytes(database.path) > WAL_KEPT:  # noqa: ASYNC110 - a file has no event to wait on
             await anyio.sleep(0.01)
 
 
 @pytest.mark.anyio
-async def test_long_wal_is_truncated_after_the_last_write(database, soon):
+async def test_long_wal_is_truncated_after_the_last_write(database, short_intervals):
     async with Writer(database) as writer:
         await writer.commit(write, 8 << 10)
         assert wal_bytes(database.path) > 8 << 20
 
-        await until_short(database)
+        await wait_for_short_wal(database)
 
         assert wal_bytes(database.path) == 0
         await writer.commit(write, 1)
 
 
 @pytest.mark.anyio
-async def test_long_wal_is_truncated_despite_frequent_polls(database, soon, monkeypatch):
-    """As the feeder does, through the writer, and finds nothing to write."""
+async def test_long_wal_is_truncated_despite_frequent_polls(database, short_intervals, monkeypatch):
+    """The polls of the feeder go through the writer and write nothing."""
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 1.0)
     async with Writer(database) as writer:
         await writer.commit(write, 4 << 10)
@@ -76,20 +76,20 @@ async def test_long_wal_is_truncated_despite_frequent_polls(database, soon, monk
 
 
 @pytest.mark.anyio
-async def test_reader_keeps_a_long_wal_without_blocking_writers(database, soon):
+async def test_reader_keeps_a_long_wal_without_blocking_writers(database, short_intervals):
     async with Writer(database) as writer:
         await writer.commit(write, 1)
         with database.reading() as reader:
             before = reader.fetch_value("SELECT count(*) FROM t")
             for _ in range(4):
                 await writer.commit(write, 2 << 10)
-                await anyio.sleep(0.1)  # it tries to cut it off meanwhile
+                await anyio.sleep(0.1)  # the writer tries to truncate the WAL meanwhile
             assert wal_bytes(database.path) > 8 << 20
             with anyio.fail_after(PATIENCE):
                 await writer.commit(write, 1)
             assert reader.fetch_value("SELECT count(*) FROM t") == before
 
-        await until_short(database)
+        await wait_for_short_wal(database)
 
 
 @pytest.mark.anyio
@@ -104,7 +104,7 @@ async def test_wal_without_a_reader_stays_within_its_limit(database):
 
 
 @pytest.mark.anyio
-async def test_truncation_does_not_wait_for_another_writing_process(database, soon):
+async def test_truncation_does_not_wait_for_another_writing_process(database, short_intervals):
     other = apsw.Connection(str(database.path))
     async with Writer(database) as writer:
         await writer.commit(write, 4 << 10)
@@ -113,37 +113,37 @@ async def test_truncation_does_not_wait_for_another_writing_process(database, so
         other.execute("COMMIT")
         with anyio.fail_after(PATIENCE):
             await writer.commit(write, 1)
-        await until_short(database)
+        await wait_for_short_wal(database)
     other.close()
 
 
 def test_restarted_wal_counts_only_writes_since_the_restart(database):
-    """As beside Litestream, which begins it anew and leaves it as long as it was."""
+    """Litestream restarts the WAL without truncating it."""
     path = database.path
     assert wal_in_use(path) == wal_bytes(path) == 0
-    litestream, ours = apsw.Connection(str(path)), database.connect()
-    ours.execute("INSERT INTO t (body) VALUES (hex(zeroblob(4000000 / 2)))")
+    litestream, writer_connection = apsw.Connection(str(path)), database.connect()
+    writer_connection.execute("INSERT INTO t (body) VALUES (hex(zeroblob(4000000 / 2)))")
     long = wal_bytes(path)
     assert wal_in_use(path) == long > 4_000_000
 
-    ours.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-    assert wal_in_use(path) == long, "it is moved, and not begun anew"
+    writer_connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    assert wal_in_use(path) == long, "the pages were moved, and the WAL was not restarted"
     litestream.execute("CREATE TABLE _litestream_lock (id INTEGER)")
     few = wal_in_use(path)
     assert 0 < few < 20 * 4120
     assert wal_bytes(path) == long
 
-    ours.execute("INSERT INTO t (body) VALUES (hex(zeroblob(1000000 / 2)))")
+    writer_connection.execute("INSERT INTO t (body) VALUES (hex(zeroblob(1000000 / 2)))")
     assert few + 1_000_000 < wal_in_use(path) < few + 1_100_000
     assert wal_bytes(path) == long
-    for connection in (litestream, ours):
+    for connection in (litestream, writer_connection):
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close()
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
 def test_restarted_wal_of_a_replicated_database_is_truncated(database, is_replicated):
-    """Else Litestream may find the last frame it has read where it was, and think that it has missed nothing."""
+    """Otherwise Litestream may find its last frame at the same place and miss the frames in between."""
     with database.transaction() as tx:
         if is_replicated:
             tx.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
@@ -163,14 +163,14 @@ def test_restarted_wal_of_a_replicated_database_is_truncated(database, is_replic
 
 
 @pytest.mark.anyio
-async def test_running_daemon_notices_litestream_when_idle(database, soon):
+async def test_running_daemon_notices_litestream_when_idle(database, short_intervals):
     async with Writer(database) as writer:
         await writer.commit(write, 1)
         with database.transaction() as tx:
             tx.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
         await writer.commit(write, 100)
         with anyio.fail_after(PATIENCE):
-            while writer.group_commit.connection.pragma("journal_size_limit") != 0:  # noqa: ASYNC110 - nobody is told of it
+            while writer.group_commit.connection.pragma("journal_size_limit") != 0:  # noqa: ASYNC110 - no event reports the change
                 await anyio.sleep(0.01)
 
 

@@ -15,12 +15,12 @@ def test_reader_process_is_named_while_its_snapshot_is_open(tmp_path, core):
     path = core.database.path
     assert reader_pids(path) == []
 
-    with a_reader(path) as pid, a_reader(other.database.path) as elsewhere:
-        assert (reader_pids(path), reader_pids(other.database.path)) == ([pid], [elsewhere])
+    with a_reader(path) as pid, a_reader(other.database.path) as other_pid:
+        assert (reader_pids(path), reader_pids(other.database.path)) == ([pid], [other_pid])
         with core.reading() as reader:
             reader.fetch_value("SELECT count(*) FROM facts")
             assert reader_pids(path) == sorted([pid, os.getpid()])
-            assert reader_pids(path) == sorted([pid, os.getpid()]), "to look takes no lock from anybody"
+            assert reader_pids(path) == sorted([pid, os.getpid()]), "the check drops no lock"
         link = tmp_path / "link.db"
         link.symlink_to(path)
         assert reader_pids(link) == [pid]

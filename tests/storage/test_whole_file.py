@@ -28,7 +28,7 @@ for number in range(1_000_000):
 """
 
 
-def test_file_is_written_private_and_leaves_nothing_beside(tmp_path):
+def test_file_is_written_private_and_leaves_no_other_file(tmp_path):
     os.umask(before := os.umask(0))
     try:
         write_whole(tmp_path / "record.json", b"{}\n")
@@ -49,55 +49,55 @@ def test_open_old_file_stays_whole_after_a_replacement(tmp_path):
     assert path.read_bytes() == b"new and longer"
 
 
-@pytest.mark.parametrize("leads", ["to a file", "nowhere"])
-def test_link_is_refused_and_its_target_neither_created_nor_changed(tmp_path, leads):
-    aim = tmp_path / "aim"
-    if leads == "to a file":
-        aim.write_bytes(b"theirs")
-    (tmp_path / "link.json").symlink_to(aim)
+@pytest.mark.parametrize("link_target", ["to a file", "nowhere"])
+def test_link_is_refused_and_its_target_neither_created_nor_changed(tmp_path, link_target):
+    target = tmp_path / "target"
+    if link_target == "to a file":
+        target.write_bytes(b"foreign")
+    (tmp_path / "link.json").symlink_to(target)
 
     with pytest.raises(CannotCreate, match="is a symbolic link"):
         write_whole(tmp_path / "link.json", b"{}")
 
     assert (tmp_path / "link.json").is_symlink()
-    assert (aim.read_bytes() if aim.exists() else None) == (b"theirs" if leads == "to a file" else None)
-    assert sorted(os.listdir(tmp_path)) == sorted(["link.json", *(["aim"] if aim.exists() else [])])
+    assert (target.read_bytes() if target.exists() else None) == (b"foreign" if link_target == "to a file" else None)
+    assert sorted(os.listdir(tmp_path)) == sorted(["link.json", *(["target"] if target.exists() else [])])
 
 
 def test_file_with_a_second_name_is_refused(tmp_path):
-    (tmp_path / "theirs").write_bytes(b"theirs")
-    os.link(tmp_path / "theirs", tmp_path / "record.json")
+    (tmp_path / "foreign").write_bytes(b"foreign")
+    os.link(tmp_path / "foreign", tmp_path / "record.json")
 
     with pytest.raises(CannotCreate, match="hard links"):
         write_whole(tmp_path / "record.json", b"{}")
 
-    assert (tmp_path / "theirs").read_bytes() == (tmp_path / "record.json").read_bytes() == b"theirs"
+    assert (tmp_path / "foreign").read_bytes() == (tmp_path / "record.json").read_bytes() == b"foreign"
 
 
 @as_root
 def test_file_of_another_user_is_refused():
-    """A stranger's file in a folder with the sticky bit, which everybody may write in."""
+    """The file of another user is in a folder with the sticky bit, which every user may write to."""
     with a_shared_place() as shared:
         shared.chmod(0o1777)
         path = shared / "record.json"
-        path.write_bytes(b"theirs")
+        path.write_bytes(b"foreign")
         path.chmod(0o666)
         with as_stranger(), pytest.raises(PermissionRefused, match="belongs to user id 0"):
             write_whole(path, b"{}")
 
-        assert path.read_bytes() == b"theirs"
+        assert path.read_bytes() == b"foreign"
 
 
 def test_foreign_file_created_during_the_rename_is_reported(tmp_path, monkeypatch):
-    """As another user does it who may rename in the folder."""
+    """Another user with write access to the folder creates a file during the rename."""
     real = os.replace
 
-    def replaced(*args: Any, **kwargs: Any) -> None:
+    def replace_and_interfere(*args: Any, **kwargs: Any) -> None:
         real(*args, **kwargs)
         (tmp_path / "record.json").unlink()
-        (tmp_path / "record.json").write_bytes(b"theirs")
+        (tmp_path / "record.json").write_bytes(b"foreign")
 
-    monkeypatch.setattr(os, "replace", replaced)
+    monkeypatch.setattr(os, "replace", replace_and_interfere)
 
     with pytest.raises(StorageError, match="something else"):
         write_whole(tmp_path / "record.json", b"{}")

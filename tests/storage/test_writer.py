@@ -47,7 +47,7 @@ def insert_then_raise(tx: Transaction, x: int) -> None:
 
 
 def insert_each(tx: Transaction, items: list[int]) -> list[int | Exception]:
-    """Refuses odd hundreds one by one; raises for the whole ride at 13."""
+    """Insert the items, with an error for odd numbers from 100. Raise for the whole group at 13."""
     answers: list[int | Exception] = []
     for x in items:
         if x == 13:
@@ -64,7 +64,7 @@ def rows(database: Database) -> list[int]:
         connection.close()
 
 
-# One flush for many
+# Shared flushes
 
 
 async def test_hundred_callers_share_a_single_flush(database):
@@ -74,11 +74,11 @@ async def test_hundred_callers_share_a_single_flush(database):
 
     assert answers == {x: x for x in range(100)}
     assert rows(database) == list(range(100))
-    assert (commits, pieces) == (2, 101)  # the gate's own, and everybody else's
+    assert (commits, pieces) == (2, 101)  # the commits of the gate and of the batch
 
 
 async def test_writer_without_a_thread_keeps_no_file_open(database):
-    threading.stack_size(1 << 46)  # more than an address space has: no thread can be made
+    threading.stack_size(1 << 46)  # more than the address space, so no thread can start
     try:
         with pytest.raises(RuntimeError, match="can't start new thread"):
             await Writer(database).__aenter__()
@@ -113,12 +113,12 @@ async def test_keyword_arguments_reach_the_piece(database):
 
 
 async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(database):
-    told: list[int] = []
+    counts: list[int] = []
 
     def count(pieces: int, seconds: float) -> None:
-        told.append(pieces)
+        counts.append(pieces)
         assert seconds >= 0
-        raise LookupError("a bug of who counts")
+        raise LookupError("a bug of the callback")
 
     async with Writer(database, on_flushed=count) as writer:
         await together(writer, [(writer.commit, insert, x) for x in range(10)])
@@ -126,11 +126,15 @@ async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(
             await writer.commit(insert_then_raise, 11)
         answer = await writer.commit(insert, 12)
 
-        assert (sum(told), len(told), writer.failed) == (writer.group_commit.pieces, writer.group_commit.commits, None)
+        assert (sum(counts), len(counts), writer.failed) == (
+            writer.group_commit.pieces,
+            writer.group_commit.commits,
+            None,
+        )
     assert answer == 12
 
 
-# Who is at fault pays alone
+# Faulty items
 
 
 async def test_item_that_raises_is_undone_alone(database):
@@ -214,7 +218,7 @@ async def test_work_that_hides_the_end_of_its_transaction_ends_the_writer(databa
         runs.append(x)
         with suppress(apsw.Error):
             tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
-        assert len(runs) < 10, "it runs without end"
+        assert len(runs) < 10, "the item runs without end"
 
     async with Writer(database) as writer:
         await writer.commit(insert, 1)
@@ -246,7 +250,7 @@ async def test_group_during_which_sqlite_ends_the_transaction_fails_only_the_fau
 
 
 async def test_statements_of_a_lone_item_are_its_own_and_those_of_the_commit(database):
-    """What is alone in its transaction is undone with it, and needs no savepoint."""
+    """A single item is undone with its transaction and needs no savepoint."""
     with record_statements() as statements:
         async with Writer(database) as writer:
             statements.clear()
@@ -279,7 +283,7 @@ async def test_group_alone_in_its_transaction_affects_only_its_faulty_item(datab
     assert rows(database) == [12, 14]
 
 
-# Cancelling a caller
+# Cancelled callers
 
 
 async def test_caller_cancelled_before_its_item_begins_withdraws_the_item(database):
@@ -298,7 +302,7 @@ async def test_caller_cancelled_before_its_item_begins_withdraws_the_item(databa
 
 async def test_caller_cancelled_after_its_item_began_waits_and_stays_cancelled(database):
     gate = Gate()
-    heard: list[str] = []
+    outcomes: list[str] = []
 
     def slow_insert(tx: Transaction) -> None:
         gate.pass_through(tx)
@@ -307,9 +311,9 @@ async def test_caller_cancelled_after_its_item_began_waits_and_stays_cancelled(d
     async def caller() -> None:
         try:
             await writer.commit(slow_insert)
-            heard.append("answered")
+            outcomes.append("answered")
         finally:
-            heard.append("unwound")
+            outcomes.append("unwound")
 
     async with Writer(database) as writer:
         async with anyio.create_task_group() as callers:
@@ -319,12 +323,12 @@ async def test_caller_cancelled_after_its_item_began_waits_and_stays_cancelled(d
             with anyio.CancelScope(shield=True):
                 for _ in range(10):
                     await anyio.lowlevel.checkpoint()
-                early = list(heard)
+                early = list(outcomes)
                 gate.open.set()
         on_disk = rows(database)
 
     assert early == []
-    assert heard == ["unwound"]
+    assert outcomes == ["unwound"]
     assert on_disk == [1]
 
 
@@ -351,19 +355,19 @@ async def test_native_cancellation_waits_for_the_end_of_the_item(database):
         assert rows(database) == [1]
 
 
-# Time, and what comes after
+# Times and callbacks
 
 
 async def test_commit_time_is_a_single_instant_of_the_clock(database, clock):
-    def look(tx: Transaction) -> tuple[float, float]:
+    def read_now(tx: Transaction) -> tuple[float, float]:
         first = tx.now
         clock.advance(seconds=1)
         return first, tx.now
 
     began = clock.now()
     async with Writer(database) as writer:
-        assert await writer.commit(look) == (began, began)
-        assert await writer.commit(look) == (began + 1, began + 1)
+        assert await writer.commit(read_now) == (began, began)
+        assert await writer.commit(read_now) == (began + 1, began + 1)
 
 
 async def test_after_commit_runs_on_the_loop_once_on_disk(database):
@@ -381,7 +385,7 @@ async def test_after_commit_runs_on_the_loop_once_on_disk(database):
 
 
 async def test_before_answers_runs_once_per_commit_on_the_writer_thread_before_answers(database):
-    """It may write beside the file what an answer stands for, so its callers wait for it."""
+    """The callback may write a file that an answer depends on, so the callers wait for it."""
     seen: list[Any] = []
     answered: list[int] = []
 
@@ -473,7 +477,7 @@ async def test_error_in_after_commit_of_the_writer_is_logged_and_not_raised(data
     assert [line["event"] for line in logs] == ["after_commit.failed"]
 
 
-# The end
+# The end of the writer
 
 
 async def test_writer_close_answers_every_waiting_caller(database):
@@ -516,11 +520,11 @@ async def test_file_is_whole_without_its_wal_after_the_writer_closed(database):
 
 
 async def test_bug_in_the_writer_answers_every_caller_and_is_logged(database, monkeypatch):
-    """Not a piece's exception but one of ours, between the pieces: nobody may wait for ever."""
+    """An internal error between two items must not leave a caller waiting."""
     fatal: list[StorageError] = []
 
     def broken(*_: object) -> Iterator[None]:
-        raise RuntimeError("a bug of ours")
+        raise RuntimeError("an internal bug")
 
     async with Writer(database, on_fatal=fatal.append) as writer:
         monkeypatch.setattr("craftcore.storage.group_commit.run_groups", broken)
@@ -530,7 +534,7 @@ async def test_bug_in_the_writer_answers_every_caller_and_is_logged(database, mo
                 tasks.start_soon(answers.of, x, writer.commit, insert, x)
         with pytest.raises(StorageError):
             await writer.commit(insert, 3)
-        with database.transaction() as tx:  # it holds nobody up
+        with database.transaction() as tx:  # the write lock is free
             insert(tx, 4)
         database.close()
 
@@ -541,7 +545,7 @@ async def test_bug_in_the_writer_answers_every_caller_and_is_logged(database, mo
 
 
 async def test_event_loop_is_not_blocked_by_a_checkpoint(database, monkeypatch):
-    """The checkpoint of an idle writer may take long; meanwhile the loop hands in work without waiting for a lock."""
+    """The checkpoint of an idle writer may take long. Meanwhile the loop queues work without waiting for a lock."""
     monkeypatch.setattr("craftcore.storage.checkpoints.IDLE_SECONDS", 0.01)
     entered, release = threading.Event(), threading.Event()
 
@@ -557,15 +561,15 @@ async def test_event_loop_is_not_blocked_by_a_checkpoint(database, monkeypatch):
             with anyio.fail_after(PATIENCE):
                 while not entered.is_set():
                     await anyio.lowlevel.checkpoint()
-            rescue = threading.Timer(PATIENCE / 2, release.set)  # of a loop that is held up
+            rescue = threading.Timer(PATIENCE / 2, release.set)  # frees a blocked loop
             rescue.start()
             tasks.start_soon(writer.commit, insert, 2)
             await handed_in(writer, 1)
-            held_up = release.is_set()
+            was_blocked = release.is_set()
             release.set()
             rescue.cancel()
 
-    assert not held_up
+    assert not was_blocked
     assert rows(database) == [1, 2]
 
 

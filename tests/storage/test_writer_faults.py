@@ -20,16 +20,16 @@ from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-OURS = str(Path(writing.__file__).parent) + "/"
+STORAGE_FOLDER = str(Path(writing.__file__).parent) + "/"
 WRITER = "craftcore-writer"
 
 
 class Injected(BaseException):
-    """The error that no code of ours expects."""
+    """An error that no code of craftcore expects."""
 
 
-class Profile:
-    """Sees each call of a function of the storage on the writer's thread, and raises at one of them."""
+class Tracer:
+    """A tracer of the storage functions on the writer thread, which raises at the call of one of them."""
 
     def __init__(self, at: CodeType | None = None) -> None:
         self.at = at
@@ -37,7 +37,7 @@ class Profile:
         self.raised = 0
         self.seen: dict[CodeType, None] = {}
 
-    def __enter__(self) -> Profile:
+    def __enter__(self) -> Tracer:
         threading.settrace(self._called)
         return self
 
@@ -46,7 +46,11 @@ class Profile:
 
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or threading.current_thread().name != WRITER or not code.co_filename.startswith(OURS):
+        if (
+            event != "call"
+            or threading.current_thread().name != WRITER
+            or not code.co_filename.startswith(STORAGE_FOLDER)
+        ):
             return
         if not self.armed or code.co_name.startswith("<"):
             return
@@ -61,8 +65,10 @@ def insert(tx: Transaction, n: int) -> int:
     return n
 
 
-async def life(path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[StorageError]]:
-    """Many commits, a quiet time with its checkpoints, and one more commit: their answers, and what was fatal."""
+async def run_writer(
+    path: Path, tracer: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[Any], list[StorageError]]:
+    """Run many commits, an idle time with checkpoints, and one more commit. Return the answers and fatal errors."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.01)
     monkeypatch.setattr(writing, "WAL_KEPT", 0)
@@ -78,46 +84,46 @@ async def life(path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) ->
             if not isinstance(error, StorageError | Injected):
                 raise
 
-    with profile, anyio.fail_after(PATIENCE):
+    with tracer, anyio.fail_after(PATIENCE):
         async with Writer(database, on_fatal=fatal.append) as writer:
             await writer.commit(lambda tx: tx.run("CREATE TABLE IF NOT EXISTS kept (n INTEGER)") and None)
-            profile.armed = True
+            tracer.armed = True
             async with anyio.create_task_group() as group:
                 for n in range(20):
                     group.start_soon(commit, writer, n)
             await anyio.sleep(0.1)
             await commit(writer, 20)
-            profile.armed = profile.armed and bool(answers)
+            tracer.armed = tracer.armed and bool(answers)
     return answers, fatal
 
 
 async def test_error_anywhere_on_the_writer_thread_answers_every_caller(tmp_path, monkeypatch):
-    seen = Profile()
-    answers, fatal = await life(tmp_path / "whole.db", seen, monkeypatch)
+    seen = Tracer()
+    answers, fatal = await run_writer(tmp_path / "whole.db", seen, monkeypatch)
     assert sorted(answers) == list(range(21))
     assert fatal == []
     assert {"_take", "run", "_run_on", "run_groups", "before_begin", "_checkpoint"} <= {
         code.co_name for code in seen.seen
     }
 
-    harm = {}
-    for nr, code in enumerate(seen.seen):
-        for life_nr in range(10):  # a busy machine may leave the writer no quiet time
-            profile = Profile(code)
-            answers, fatal = await life(tmp_path / f"{nr}.{life_nr}.db", profile, monkeypatch)
-            if profile.raised:
+    violations = {}
+    for number, code in enumerate(seen.seen):
+        for attempt in range(10):  # a busy machine may leave the writer no idle time
+            tracer = Tracer(code)
+            answers, fatal = await run_writer(tmp_path / f"{number}.{attempt}.db", tracer, monkeypatch)
+            if tracer.raised:
                 break
         failed = [answer for answer in answers if not isinstance(answer, int)]
-        if len(answers) != 21 or not profile.raised or (failed and not fatal and len(failed) > 20):
-            harm[code.co_qualname] = (len(answers), profile.raised, failed[:2], fatal)
-    assert harm == {}
+        if len(answers) != 21 or not tracer.raised or (failed and not fatal and len(failed) > 20):
+            violations[code.co_qualname] = (len(answers), tracer.raised, failed[:2], fatal)
+    assert violations == {}
 
 
 async def test_error_outside_of_a_commit_ends_the_writer_with_its_reason(tmp_path, monkeypatch):
-    """The housekeeping between two commits."""
-    profile = Profile(Writer._take.__code__)
+    """The error is raised between two commits."""
+    tracer = Tracer(Writer._take.__code__)
 
-    answers, fatal = await life(tmp_path / "agent.db", profile, monkeypatch)
+    answers, fatal = await run_writer(tmp_path / "agent.db", tracer, monkeypatch)
 
     assert [type(error) for error in fatal] == [WriterDied]
     assert (fatal[0].exit_code, "Injected" in fatal[0].message) == (70, True)
