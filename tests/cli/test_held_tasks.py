@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.engine.test_held_tasks import deployed, old_app, without_brief
+from tests.engine.test_held_tasks import build_old_app, omit_brief, wait_in_old_app
 from tests.support.engine_harness import lab
 from tests.support.log_capture import nothing_logged
 
@@ -37,7 +37,7 @@ async def chat(ctx: TaskContext) -> None: ...
 def brief(tmp_path: Path) -> str:
     """Start a task `brief` and a task `chat`, stop the daemon, and return the id of `brief`."""
     with nothing_logged():
-        return anyio.run(deployed, tmp_path)[0]
+        return anyio.run(wait_in_old_app, tmp_path)[0]
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def held(brief: str, tmp_path: Path) -> str:
     """Hold the task: run a daemon whose code lacks `brief`, and stop it."""
 
     async def hold() -> None:
-        app = old_app()
-        without_brief(app)
+        app = build_old_app()
+        omit_brief(app)
         async with lab(app, tmp_path) as it:
             await app.signal(brief, "go")
             await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
@@ -148,8 +148,8 @@ def test_held_task_can_be_retried(cli, held):
 
 def test_held_waiting_task_keeps_waiting_after_retry(cli, brief, tmp_path):
     async def hold() -> None:
-        app = old_app()
-        without_brief(app)
+        app = build_old_app()
+        omit_brief(app)
         async with lab(app, tmp_path):
             pass
 

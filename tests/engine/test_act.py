@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Provider:
-    """What a provider saw: the calls, in order."""
+    """A provider that records its calls in order."""
 
     def __init__(self, *answers: Any) -> None:
         self.calls: list[tuple[str, int, Any]] = []
@@ -100,8 +100,8 @@ async def test_act_on_an_idempotent_provider_is_resent_when_in_doubt(tmp_path):
 
 
 async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_sent(tmp_path):
-    """The copy was made before the task began; the file that was lost knew that it had sent."""
-    path, aside = tmp_path / "agent.db", tmp_path / "aside.db"
+    """The copy was made before the task began. Only the lost file recorded that the act was sent."""
+    path, copy_path = tmp_path / "agent.db", tmp_path / "copy.db"
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -109,15 +109,15 @@ async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_s
     async def letter(ctx: TaskContext) -> Any:
         return await ctx.act(send, to="ada")
 
-    async with lab(app, tmp_path) as it:  # the file is known to its lock from now on
+    async with lab(app, tmp_path) as it:  # the lock file now records the database
         await it.idle()
     with Producer(path) as producer:
         task = producer.emit("letter").id
-    shutil.copy(path, aside)
+    shutil.copy(path, copy_path)
     async with lab(app, tmp_path) as it:
         assert result(await it.ended(task)) == "ref-1"
 
-    shutil.copy(aside, path)
+    shutil.copy(copy_path, path)
     async with lab(app, tmp_path) as it:
         await it.engine.writer.commit(release_holds)
         it.engine.ring(schedules=False)

@@ -29,8 +29,8 @@ def disk() -> Iterator[FaultyDisk]:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk is looked at again sooner than after a second."""
+def quick_disk_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the interval between two checks of a full disk."""
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
 
 
@@ -38,19 +38,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_act_is_not_called_when_the_flush_of_the_intent_fails(tmp_path, disk):
-    """Nobody knows whether the intent is on disk; the provider has heard nothing, and hears nothing now."""
+    """The intent may or may not be on disk. The provider is not called before or after the failure."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
-    heard: list[type[BaseException]] = []
+    raised: list[type[BaseException]] = []
 
     @app.workflow("turn")
     async def turn(ctx: TaskContext) -> Any:
-        if not heard:
+        if not raised:
             disk.fail_syncs()
             try:
                 await ctx.act(send)
             except BaseException as error:
-                heard.append(type(error))
+                raised.append(type(error))
                 raise
         return await ctx.act(send)
 
@@ -60,18 +60,17 @@ async def test_act_is_not_called_when_the_flush_of_the_intent_fails(tmp_path, di
             await it.until(lambda: it.engine.failure is not None)
             await anyio.sleep_forever()
     disk.free()
-    assert issubclass(heard[0], StorageError)
+    assert issubclass(raised[0], StorageError)
     assert provider.calls == []
 
     async with lab(app, tmp_path) as it:
         await it.until(lambda: it.task(task)["status"] in ("WAITING", "DONE"))
-        asked = it.task(task)["status"] == "WAITING"  # the intent was on disk, or it was not
+        asked = it.task(task)["status"] == "WAITING"  # the task waits if the intent reached the disk
         assert provider.attempts == ([] if asked else [1])
         assert questions(it) == ([("activity", "OPEN")] if asked else [])
 
 
 async def test_act_is_not_called_when_the_writer_has_failed(tmp_path):
-    """Its writer has failed."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
     refused: list[str] = []
@@ -101,7 +100,7 @@ async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         connection = apsw.Connection(str(it.path))
         connection.set_busy_timeout(60_000)
-        connection.execute("UPDATE triggers SET lease_token = 'somebody-else' WHERE status = 'CLAIMED'")
+        connection.execute("UPDATE triggers SET lease_token = 'another-engine' WHERE status = 'CLAIMED'")
         connection.close()
         try:
             await ctx.act(send)
@@ -113,11 +112,11 @@ async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
         await begin(it, turn)
         await it.until(lambda: bool(refused))
         await it.until(lambda: not it.engine.running)
-        assert set(refused) == {"the turn is over; nothing was written, and nothing was called"}  # at each entry
+        assert set(refused) == {"the turn is over; nothing was written, and nothing was called"}  # each act is refused
         assert (provider.calls, ledger(it)) == ([], [])
 
 
-# After it
+# After the call
 
 
 async def test_act_result_is_written_once_a_full_disk_has_space_again(tmp_path, disk):

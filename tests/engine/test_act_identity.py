@@ -17,16 +17,16 @@ from tests.support.turns import failure, result, run
 pytestmark = pytest.mark.anyio
 
 
-def sending(app: App, provider: Provider, **terms: Any) -> Any:
+def declare_send(app: App, provider: Provider, **terms: Any) -> Any:
     return app.action("send", **{"irreversible": True, **terms})(provider)
 
 
-# On purpose, and by mistake
+# Different arguments
 
 
 async def test_key_reused_with_other_arguments_fails_and_opens_a_conflict_question(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
     second = ["bob", "ada"]
 
     async def turn(ctx: TaskContext) -> Any:
@@ -39,7 +39,7 @@ async def test_key_reused_with_other_arguments_fails_and_opens_a_conflict_questi
         assert code == "IDEMPOTENCY_CONFLICT"
         assert f"activity:{row['id']}:invoice was used before with other arguments" in message
         assert len(provider.calls) == 1
-        assert it.trigger(row["id"])["attempts"] == 1  # trying again cannot help
+        assert it.trigger(row["id"])["attempts"] == 1  # a retry cannot succeed
 
         question = await it.question("conflict")
         assert question["options_json"] == '["retry","leave"]'
@@ -51,7 +51,7 @@ async def test_key_reused_with_other_arguments_fails_and_opens_a_conflict_questi
 
 async def test_conflict_answered_with_leave_keeps_the_task_failed(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, key="k", to="ada")
@@ -66,9 +66,9 @@ async def test_conflict_answered_with_leave_keeps_the_task_failed(tmp_path):
 
 
 async def test_act_with_other_arguments_at_the_next_attempt_is_refused(tmp_path):
-    """What a model wrote, a moment, a random number: nothing is sent, rather than a second thing."""
+    """Changed arguments, such as model output, a time or a random number, cannot cause a second call."""
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, to=f"written at attempt {ctx.attempt}")
@@ -81,7 +81,7 @@ async def test_act_with_other_arguments_at_the_next_attempt_is_refused(tmp_path)
 
 async def test_conflict_on_an_act_in_doubt_opens_a_question_of_each_kind(tmp_path):
     app, provider = App(), Provider(ConnectionResetError("reset"))
-    send = sending(app, provider, on_unknown="resend", idempotent_provider=True)
+    send = declare_send(app, provider, on_unknown="resend", idempotent_provider=True)
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, to=ctx.attempt)
@@ -111,7 +111,7 @@ async def test_act_arguments_in_another_order_are_the_same_act(tmp_path):
 
 async def test_invalid_arguments_action_or_key_are_refused_before_the_ledger_is_written(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         for arguments in ({"to": object()}, {"to": float("nan")}, {"to": "\ud800"}, {"cc": "bob"}):
@@ -120,7 +120,7 @@ async def test_invalid_arguments_action_or_key_are_refused_before_the_ledger_is_
         with pytest.raises(InvalidInput, match="no action is named 'sent'; declared are send"):
             await ctx.act("sent")
         with pytest.raises(InvalidInput, match="action send is not declared on the App that runs: declare it there"):
-            await ctx.act(sending(App(), provider), to="ada")
+            await ctx.act(declare_send(App(), provider), to="ada")
         for key in ("", "two words", "1.1", "12.345", "1.1@b", "x" * 201):
             with pytest.raises(InvalidInput):
                 await ctx.act(send, key=key)
@@ -130,45 +130,45 @@ async def test_invalid_arguments_action_or_key_are_refused_before_the_ledger_is_
         assert (ledger(it), provider.calls) == ([], [])
 
 
-# Beside each other
+# Concurrent calls
 
 
 async def test_concurrent_acts_with_the_same_key_raise_the_same_refusal(tmp_path):
     app, gate = App(), Gate(Fail("CARD", "declined"))
     provider = Provider(gate)
-    send = sending(app, provider)
-    told: list[str] = []
+    send = declare_send(app, provider)
+    outcomes: list[str] = []
 
     async def turn(ctx: TaskContext) -> Any:
         async def act() -> None:
             try:
                 await ctx.act(send, key="k")
             except Fail as error:
-                told.append(error.code)
+                outcomes.append(error.code)
 
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for _ in range(2):
-                beside.start_soon(act)
+                group.start_soon(act)
             await gate.inside.wait()
             gate.go.set()
 
     async with lab(app, tmp_path) as it:
         await run(it, turn)
-        assert (told, provider.attempts) == (["CARD"] * 2, [1])
+        assert (outcomes, provider.attempts) == (["CARD"] * 2, [1])
 
 
 async def test_hundred_concurrent_acts_of_a_turn_are_called_once_each(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
     got: dict[int, Any] = {}
 
     async def turn(ctx: TaskContext) -> Any:
         async def act(n: int) -> None:
             got[n] = await ctx.act(send, key=f"n{n}", to=n)
 
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for n in range(100):
-                beside.start_soon(act, n)
+                group.start_soon(act, n)
         if ctx.attempt == 1:
             got.clear()
             raise ValueError("not yet")
@@ -182,7 +182,7 @@ async def test_hundred_concurrent_acts_of_a_turn_are_called_once_each(tmp_path):
 
 async def test_step_with_a_keyed_act_calls_the_provider_once_over_attempts(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         async def act() -> Any:
@@ -198,12 +198,12 @@ async def test_step_with_a_keyed_act_calls_the_provider_once_over_attempts(tmp_p
         assert provider.attempts == [1]
 
 
-# At every entry
+# Re-entry and retries
 
 
 async def test_act_refused_for_invalid_arguments_takes_no_place_in_the_turn(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         if ctx.attempt == 1:
@@ -221,7 +221,7 @@ async def test_act_refused_for_invalid_arguments_takes_no_place_in_the_turn(tmp_
 
 async def test_act_place_is_scoped_to_the_turn_and_act_key_to_the_task(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got = [*(ctx.state or []), await ctx.act(send), await ctx.act(send, key="once")]
@@ -235,7 +235,7 @@ async def test_act_place_is_scoped_to_the_turn_and_act_key_to_the_task(tmp_path)
 
 async def test_act_with_no_effect_is_called_again_by_key_in_the_next_turn(tmp_path):
     app, provider = App(), Provider(NoEffect("refused"))
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         try:
@@ -250,15 +250,15 @@ async def test_act_with_no_effect_is_called_again_by_key_in_the_next_turn(tmp_pa
 
 async def test_act_key_of_a_parent_does_not_clash_with_the_same_key_of_a_child(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     @app.workflow("child")
     async def child(ctx: TaskContext) -> Any:
         return await ctx.act(send, key="once")
 
     async def turn(ctx: TaskContext) -> Any:
-        mine = await ctx.act(send, key="once")
-        return [mine, await (await ctx.start_child("child")).result()]
+        reference = await ctx.act(send, key="once")
+        return [reference, await (await ctx.start_child("child")).result()]
 
     async with lab(app, tmp_path) as it:
         assert result(await run(it, turn)) == ["ref-1", "ref-2"]
@@ -266,7 +266,7 @@ async def test_act_key_of_a_parent_does_not_clash_with_the_same_key_of_a_child(t
 
 async def test_retried_task_reuses_the_result_of_a_done_act(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
     broken = [True]
 
     async def turn(ctx: TaskContext) -> Any:
@@ -285,7 +285,7 @@ async def test_retried_task_reuses_the_result_of_a_done_act(tmp_path):
 
 async def test_turn_resumed_after_a_wait_reuses_the_results_of_done_acts(tmp_path):
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got = [await ctx.act(send, to=1)]
@@ -299,7 +299,7 @@ async def test_turn_resumed_after_a_wait_reuses_the_results_of_done_acts(tmp_pat
         assert len(provider.calls) == 2
 
 
-# By what it is known
+# Identifiers
 
 
 async def test_act_key_header_and_message_id_are_the_same_at_every_call(tmp_path):
@@ -326,7 +326,7 @@ async def test_act_key_header_and_message_id_are_the_same_at_every_call(tmp_path
 
 async def test_act_accepts_the_name_of_a_declared_action(tmp_path):
     app, provider = App(), Provider()
-    sending(app, provider)
+    declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act("send", to="ada")
@@ -336,9 +336,8 @@ async def test_act_accepts_the_name_of_a_declared_action(tmp_path):
 
 
 async def test_act_counts_once_in_the_step_budget_over_all_attempts(tmp_path):
-    """Four acts and three entries of one turn are within a budget of four."""
     app, provider = App(), Provider()
-    send = sending(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         for n in range(3):

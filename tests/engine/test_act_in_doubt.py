@@ -22,8 +22,8 @@ RESENDS: dict[str, Any] = {"irreversible": True, "on_unknown": OnUnknown.RESEND,
 RECONCILES: dict[str, Any] = {"irreversible": True, "on_unknown": OnUnknown.RECONCILE, "settle_after": 0}
 
 
-def paying(app: App, provider: Provider, **terms: Any) -> Any:
-    """A turn that pays, and returns what came of it."""
+def paying_turn(app: App, provider: Provider, **terms: Any) -> Any:
+    """Return a turn that pays and returns the result of the act."""
     pay = app.action("pay", **{"irreversible": True, **terms})(provider)
 
     async def turn(ctx: TaskContext) -> Any:
@@ -32,31 +32,31 @@ def paying(app: App, provider: Provider, **terms: Any) -> Any:
     return turn
 
 
-async def answered(it: Lab, choice: str, **more: Any) -> None:
+async def answer_question(it: Lab, choice: str, **more: Any) -> None:
     await it.app.answer((await it.question("activity"))["id"], choice, answered_by="ada", **more)
 
 
-async def done(it: Lab, task_id: str) -> dict[str, Any]:
-    """The row of a task once it is DONE: it had FAILED before."""
+async def wait_for_done(it: Lab, task_id: str) -> dict[str, Any]:
+    """Wait until a task is DONE and return its row."""
     await it.until(lambda: it.task(task_id)["status"] == "DONE")
     return it.task(task_id)
 
 
-# Ask
+# Policy `ask`
 
 
 @pytest.mark.parametrize(
-    ("choice", "reference", "comes_to"),
+    ("choice", "reference", "outcome"),
     [("happened", "pay-7", "pay-7"), ("happened", None, None), ("resend", None, "ref-2")],
 )
-async def test_answer_to_an_act_in_doubt_sets_the_result_or_resends(tmp_path, choice, reference, comes_to):
+async def test_answer_to_an_act_in_doubt_sets_the_result_or_resends(tmp_path, choice, reference, outcome):
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
-        await answered(it, choice, reference=reference)
+        await answer_question(it, choice, reference=reference)
 
-        assert result(await it.ended(task)) == comes_to
+        assert result(await it.ended(task)) == outcome
         assert provider.attempts == ([1, 2] if choice == "resend" else [1])
         assert statuses(it) == ["DONE"]
         assert decisions(it) == [(choice, "ada")]
@@ -65,10 +65,10 @@ async def test_answer_to_an_act_in_doubt_sets_the_result_or_resends(tmp_path, ch
 
 async def test_act_given_up_fails_the_task_without_another_attempt(tmp_path):
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
-        await answered(it, "give up")
+        await answer_question(it, "give up")
 
         code, message = failure(await it.ended(task))
         assert (code, "unknown whether pay happened" in message) == ("ACTIVITY_UNKNOWN", True)
@@ -89,19 +89,19 @@ async def test_workflow_may_catch_the_error_of_a_given_up_act(tmp_path):
 
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
-        await answered(it, "give up")
+        await answer_question(it, "give up")
         assert result(await it.ended(task)) == ledger(it)[0]["idem_key"]
 
 
 async def test_act_in_doubt_after_each_resend_is_asked_about_each_time(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         for calls in (1, 2, 3):
             await it.until(lambda calls=calls: len(questions(it)) == calls)  # type: ignore[misc]
             await it.waiting(task)
-            await answered(it, "resend")
+            await answer_question(it, "resend")
 
         assert result(await it.ended(task)) == "ref-4"
         assert provider.attempts == [1, 2, 3, 4]
@@ -110,28 +110,28 @@ async def test_act_in_doubt_after_each_resend_is_asked_about_each_time(tmp_path)
 
 async def test_question_about_an_act_refuses_a_second_answer(tmp_path):
     app = App()
-    turn = paying(app, Provider(LOST))
+    turn = paying_turn(app, Provider(LOST))
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         question = await it.question("activity")
-        await answered(it, "happened", reference="pay-7")
+        await answer_question(it, "happened", reference="pay-7")
         with pytest.raises(StateRefused, match=r"too late.*was answered by ada"):
             await app.answer(question["id"], "resend", answered_by="bob")
         assert result(await it.ended(task)) == "pay-7"
 
 
 async def test_decision_between_the_unknown_result_and_the_question_is_applied(tmp_path, monkeypatch):
-    """Between the commit that says that nobody knows and the one that asks."""
+    """The decision arrives between the commit of the unknown result and the commit of the question."""
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         held = Held(it, monkeypatch, "find")
         task = await begin(it, turn)
         await held.inside()
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             decide = it.engine.requests._tasks._deciding.decide
             key = f"activity:{task}:1.1"
-            beside.start_soon(lambda: it.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
+            group.start_soon(lambda: it.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
             await it.until(lambda: len(it.engine.writer.queue) > 0)
             held.go_on()
 
@@ -142,9 +142,9 @@ async def test_decision_between_the_unknown_result_and_the_question_is_applied(t
 
 @pytest.mark.parametrize("decision", [Decision.HAPPENED, Decision.RESEND, Decision.GIVE_UP])
 async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypatch, decision):
-    """The turn is unwound already, and its question is not on disk."""
+    """The turn has already stopped, and its question is not yet on disk."""
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     decided = False
 
     async with lab(app, tmp_path) as it:
@@ -152,14 +152,14 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
         attempts = it.engine.consumer._attempts
         work = attempts.settle_all
 
-        def decide_first(tx: Any, runs: Any) -> Any:
+        def record_decision_first(tx: Any, runs: Any) -> Any:
             nonlocal decided
             if not decided:
                 decided = True
                 deciding.decide(tx, f"activity:{runs[0].claim.id}:1.1", decision, decided_by="ada")
             return work(tx, runs)
 
-        monkeypatch.setattr(attempts, "settle_all", decide_first)
+        monkeypatch.setattr(attempts, "settle_all", record_decision_first)
         task = await begin(it, turn)
         row = await it.ended(task)
 
@@ -175,7 +175,7 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
 
 async def test_question_about_an_act_stays_answerable_after_the_task_is_cancelled(tmp_path):
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         await it.waiting(task)
@@ -183,7 +183,7 @@ async def test_question_about_an_act_stays_answerable_after_the_task_is_cancelle
         assert (await it.ended(task))["status"] == "CANCELLED"
 
         assert questions(it) == [("activity", "OPEN")]
-        await answered(it, "happened", reference="pay-7")
+        await answer_question(it, "happened", reference="pay-7")
         assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "pay-7")]
         await it.idle()
         assert provider.attempts == [1]
@@ -191,7 +191,7 @@ async def test_question_about_an_act_stays_answerable_after_the_task_is_cancelle
 
 async def test_deadline_ends_the_task_and_leaves_the_question_about_an_act_open(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn, deadline=600)
         await it.waiting(task)
@@ -204,7 +204,7 @@ async def test_deadline_ends_the_task_and_leaves_the_question_about_an_act_open(
 
 
 async def test_message_to_the_task_does_not_answer_a_question_about_an_act(tmp_path):
-    """Somebody said "resend" in a chat."""
+    """A chat message can contain the text "resend"."""
     app = App()
     pay = app.action("pay", irreversible=True)(Provider(LOST))
 
@@ -231,9 +231,9 @@ async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
         async def one(key: str) -> None:
             got[key] = await ctx.act(pay, key=key)
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(one, "a")
-            beside.start_soon(one, "b")
+        async with anyio.create_task_group() as group:
+            group.start_soon(one, "a")
+            group.start_soon(one, "b")
         return got
 
     async with lab(app, tmp_path) as it:
@@ -242,18 +242,18 @@ async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
             await it.until(lambda asked=asked: len(questions(it)) == asked)  # type: ignore[misc]
             question = await it.question("activity")
             [activity] = it.rows("SELECT * FROM activity_log WHERE seq = :seq", seq=question["activity_seq"])
-            await answered(it, "happened", reference=activity["idem_key"][-1])
+            await answer_question(it, "happened", reference=activity["idem_key"][-1])
 
         assert result(await it.ended(task)) == {"a": "a", "b": "b"}
         assert provider.attempts == [1, 1]
 
 
-# Resend
+# Policy `resend`
 
 
 async def test_resend_policy_calls_again_in_the_next_attempt_with_the_same_key(tmp_path):
     app, provider = App(), Provider(LOST, TimeoutError("late"))
-    turn = paying(app, provider, **RESENDS)
+    turn = paying_turn(app, provider, **RESENDS)
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
@@ -266,7 +266,7 @@ async def test_resend_policy_calls_again_in_the_next_attempt_with_the_same_key(t
 
 async def test_resend_policy_with_spent_attempts_asks_a_person(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
-    turn = paying(app, provider, **RESENDS)
+    turn = paying_turn(app, provider, **RESENDS)
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
@@ -274,26 +274,26 @@ async def test_resend_policy_with_spent_attempts_asks_a_person(tmp_path):
         assert it.trigger(row["id"])["status"] == "DEAD"
         assert statuses(it) == ["UNKNOWN"]
         assert questions(it) == [("activity", "OPEN")]
-        await app.retry_task(row["id"])  # nobody has answered: its policy sends it once more
-        assert result(await done(it, row["id"])) == "ref-4"
+        await app.retry_task(row["id"])  # no answer was given, so the policy sends the act again
+        assert result(await wait_for_done(it, row["id"])) == "ref-4"
         assert "OPEN" not in [status for _, status in questions(it)]
 
 
 async def test_resend_decided_after_the_task_failed_is_sent_once_on_task_retry(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn, deadline=600)
         await it.waiting(task)
         clock.advance(minutes=11)
         it.engine.ring(schedules=False)
         assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
-        await answered(it, "resend")
+        await answer_question(it, "resend")
         await it.idle()
         assert provider.attempts == [1]
 
         await app.retry_task(task)
-        assert result(await done(it, task)) == "ref-2"
+        assert result(await wait_for_done(it, task)) == "ref-2"
         assert provider.attempts == [1, 2]
         with pytest.raises(StateRefused):
             await app.retry_task(task)
@@ -301,7 +301,7 @@ async def test_resend_decided_after_the_task_failed_is_sent_once_on_task_retry(t
 
 async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
-    turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
+    turn = paying_turn(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn, retry=RetryPolicy(base=7200, cap=7200))
         await it.until(lambda: it.trigger(task)["status"] == "PENDING" and statuses(it) == ["UNKNOWN"])
@@ -314,9 +314,9 @@ async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path
 
 
 async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(tmp_path):
-    """Refused connections for hours: as FAILED it would have been called for as long as it takes."""
+    """The provider refuses connections for hours. A FAILED act would be called again without limit."""
     app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
-    turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
+    turn = paying_turn(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn, retry=RetryPolicy(base=1200, cap=1200))
         for calls in (1, 2):
@@ -333,7 +333,7 @@ async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(
 
 
 async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_resend(tmp_path, monkeypatch):
-    """The commit of the intent takes two hours, as on a suspended machine. The provider may have forgotten the key by
+    """The commit of the intent takes two hours, as on a suspended machine. The provider may have discarded the key by
     then."""
     app, clock, provider = App(), VirtualClock(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", **RESENDS, idempotency_window=3600, timeout=10)(provider)
@@ -348,7 +348,7 @@ async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_res
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn)
         await second.wait()
-        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first finds it in doubt
+        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
         clock.advance(hours=2)
@@ -362,7 +362,7 @@ async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_res
 
 
 async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp_path, monkeypatch):
-    """The withdrawn second call proves nothing about the effect of the first call."""
+    """The withdrawal of the second call proves nothing about the effect of the first call."""
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", **RESENDS)(provider)
     second, go = anyio.Event(), anyio.Event()
@@ -376,7 +376,7 @@ async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         await second.wait()
-        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first finds it in doubt
+        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
         it.engine.consumer.running[1].stop("cancelled")
@@ -403,23 +403,25 @@ async def test_retry_after_of_a_busy_provider_delays_the_resend_of_an_act_in_dou
 
 
 async def test_refusal_of_a_resend_leaves_the_act_in_doubt_and_asks_a_person(tmp_path):
-    """A key that has expired says no to everything; the first call may have been heard all the same."""
+    """A provider refuses every request with an expired key, and the first call may still have had its effect."""
     app, provider = App(), Provider(LOST, Fail("KEY_EXPIRED", "who are you"))
-    turn = paying(app, provider, **RESENDS)
+    turn = paying_turn(app, provider, **RESENDS)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         await it.waiting(task)
         [row] = ledger(it)
         assert (row["status"], row["in_doubt"], provider.attempts) == ("UNKNOWN", 1, [1, 2])
-        await answered(it, "happened")
+        await answer_question(it, "happened")
         assert result(await it.ended(task)) is None
 
 
-# Reconcile
+# Policy `reconcile`
 
 
-def reconciling(app: App, provider: Provider, *answers: Any, **terms: Any) -> tuple[Any, list[tuple[str, int, Any]]]:
-    """A turn that pays, and what the provider was asked: each as (key, attempt, to)."""
+def reconciling_turn(
+    app: App, provider: Provider, *answers: Any, **terms: Any
+) -> tuple[Any, list[tuple[str, int, Any]]]:
+    """Return a turn that pays, and the list of reconcile calls as (key, attempt, to)."""
     pay = app.action("pay", **{**RECONCILES, **terms})(provider)
     asked: list[tuple[str, int, Any]] = []
     left = list(answers)
@@ -441,7 +443,7 @@ def reconciling(app: App, provider: Provider, *answers: Any, **terms: Any) -> tu
 @pytest.mark.parametrize("reference", ["pay-7", None])
 async def test_reconcile_answer_done_completes_the_act_without_another_call(tmp_path, reference):
     app, provider = App(), Provider(LOST)
-    turn, asked = reconciling(app, provider, Done(reference))
+    turn, asked = reconciling_turn(app, provider, Done(reference))
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
@@ -454,7 +456,7 @@ async def test_reconcile_answer_done_completes_the_act_without_another_call(tmp_
 @pytest.mark.parametrize("no", [NoEffect("no such payment"), NoEffect])
 async def test_reconcile_answer_no_effect_calls_the_act_again(tmp_path, no):
     app, provider = App(), Provider(LOST)
-    turn, asked = reconciling(app, provider, no)
+    turn, asked = reconciling_turn(app, provider, no)
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
@@ -488,37 +490,37 @@ async def test_reconcile_answer_no_effect_after_every_call_is_limited_by_attempt
 
 async def test_act_in_doubt_after_a_second_call_is_reconciled_again(tmp_path):
     app, provider = App(), Provider(LOST, LOST)
-    turn, asked = reconciling(app, provider, NoEffect, Done("pay-7"))
+    turn, asked = reconciling_turn(app, provider, NoEffect, Done("pay-7"))
     async with lab(app, tmp_path) as it:
         assert result(await run(it, turn)) == "pay-7"
         assert [attempt for _, attempt, _ in asked] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
+    ("answer", "reason"),
     [(None, "the provider does not know"), ("yes", "reconcile returned 'yes'"), (Done(7), "a reference is text")],
     ids=["unknown", "no answer", "no reference"],
 )
-async def test_reconcile_without_a_valid_answer_asks_a_person(tmp_path, answer, why):
+async def test_reconcile_without_a_valid_answer_asks_a_person(tmp_path, answer, reason):
     app, provider = App(), Provider(LOST)
-    turn, _ = reconciling(app, provider, answer, answer)
+    turn, _ = reconciling_turn(app, provider, answer, answer)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
-        assert why in (await it.question("activity"))["question"]
-        await answered(it, "resend")
+        assert reason in (await it.question("activity"))["question"]
+        await answer_question(it, "resend")
         assert result(await it.ended(task)) == "ref-2"
 
 
 @pytest.mark.parametrize("error", [OSError("down"), NoEffect("no password"), Fail("NO", "no")], ids=repr)
 async def test_reconcile_that_raises_is_tried_three_times_before_a_person_is_asked(tmp_path, monkeypatch, error):
-    """A NoEffect that is raised, as for want of a password, says nothing about the call."""
+    """A NoEffect that the reconcile function raises, for example without a password, proves nothing about the call."""
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
     async def cannot(call: Call) -> None:
         raise error
 
-    turn, asked = reconciling(app, provider, cannot, cannot, cannot)
+    turn, asked = reconciling_turn(app, provider, cannot, cannot, cannot)
     async with lab(app, tmp_path) as it:
         await begin(it, turn)
         assert "the provider could not be asked" in (await it.question("activity"))["question"]
@@ -532,7 +534,7 @@ async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_
     async def never(call: Call) -> None:
         await anyio.sleep_forever()
 
-    turn, asked = reconciling(app, provider, never, never, never, timeout=0.2)
+    turn, asked = reconciling_turn(app, provider, never, never, never, timeout=0.2)
     async with lab(app, tmp_path) as it:
         await begin(it, turn)
         assert "TimeoutError" in (await it.question("activity"))["question"]
@@ -541,7 +543,7 @@ async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_
 
 async def test_reconcile_answer_no_effect_counts_only_after_settle_after(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
-    turn, asked = reconciling(app, provider, NoEffect, NoEffect, settle_after=30)
+    turn, asked = reconciling_turn(app, provider, NoEffect, NoEffect, settle_after=30)
     async with lab(app, tmp_path, clock=clock) as it:
         task = await begin(it, turn)
         await it.waiting(task)
@@ -556,7 +558,7 @@ async def test_reconcile_answer_no_effect_counts_only_after_settle_after(tmp_pat
 
 
 async def test_reconcile_answer_no_effect_after_ten_calls_asks_a_person(tmp_path):
-    """Each wait for settle_after begins a trigger with all its attempts, so the calls have a limit of their own."""
+    """Each wait for settle_after begins a trigger with a full set of attempts, so a separate limit bounds the calls."""
     app, clock = App(), VirtualClock()
     calls: list[int] = []
 
@@ -602,7 +604,7 @@ async def test_plain_function_as_reconcile_runs_in_a_thread(tmp_path):
 
 async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp_path):
     app, provider, gate = App(), Provider(LOST), Gate(Done("pay-7"))
-    turn, _ = reconciling(app, provider, gate)
+    turn, _ = reconciling_turn(app, provider, gate)
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
         await gate.inside.wait()
@@ -614,12 +616,12 @@ async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp
         assert decisions(it) == [("give up", "ada")]
 
 
-# Assume
+# Policy `assume_done`
 
 
 async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
     app, provider = App(), Provider(LOST)
-    turn = paying(app, provider, on_unknown=OnUnknown.ASSUME_DONE)
+    turn = paying_turn(app, provider, on_unknown=OnUnknown.ASSUME_DONE)
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
 
@@ -629,7 +631,7 @@ async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
         assert questions(it) == []
 
 
-# By hand
+# Decisions of an operator
 
 
 async def test_decision_about_an_unknown_activity_is_refused(tmp_path):
@@ -643,7 +645,7 @@ async def test_decision_about_an_unknown_activity_is_refused(tmp_path):
 
 async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(tmp_path):
     app, provider = App(), Provider(Fail("CARD", "declined"))
-    turn = paying(app, provider)
+    turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as it:
         row = await run(it, turn)
         await app.retry_task(row["id"])
@@ -653,11 +655,11 @@ async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(
         decide = it.engine.requests._tasks._deciding.decide
         await it.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
         await app.retry_task(row["id"])
-        assert result(await done(it, row["id"])) == "ref-2"
+        assert result(await wait_for_done(it, row["id"])) == "ref-2"
 
 
 async def test_workflow_that_loops_over_a_resent_act_adds_no_second_act(tmp_path):
-    """A second ctx.act without a key is another act, with another key: the provider would do it twice."""
+    """A second ctx.act without a key is a new act with a new key, so the provider would perform the action twice."""
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
     unwound: list[str] = []
@@ -697,11 +699,11 @@ async def test_workflow_that_catches_base_exception_cannot_skip_a_resent_act(tmp
 
 
 async def test_concurrent_reconciles_of_the_same_key_share_the_first_outcome(tmp_path):
-    """The call of the first had no effect. The second was told that it had been refused for good."""
+    """The first call had no effect. The second caller must receive the same outcome and not a permanent refusal."""
     app, gate = App(), Gate()
     provider = Provider(gate, NoEffect("busy"))
-    told: list[str] = []
-    asked, both_ask, first_is_over = 0, anyio.Event(), anyio.Event()
+    outcomes: list[str] = []
+    reconcile_calls, both_reconcile, first_has_ended = 0, anyio.Event(), anyio.Event()
 
     @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
     async def pay(call: Call) -> Any:
@@ -709,30 +711,30 @@ async def test_concurrent_reconciles_of_the_same_key_share_the_first_outcome(tmp
 
     @pay.reconcile
     async def find(call: Call) -> NoEffect:
-        nonlocal asked
-        asked += 1
-        if asked == 1:
-            await both_ask.wait()
+        nonlocal reconcile_calls
+        reconcile_calls += 1
+        if reconcile_calls == 1:
+            await both_reconcile.wait()
         else:
-            both_ask.set()
-            await first_is_over.wait()
+            both_reconcile.set()
+            await first_has_ended.wait()
         return NoEffect()
 
     @app.workflow("twice")
     async def twice(ctx: TaskContext) -> Any:
         async def one() -> None:
             try:
-                told.append(await ctx.act(pay, key="it"))
+                outcomes.append(await ctx.act(pay, key="it"))
             except (Fail, NoEffect) as error:
-                told.append(f"{type(error).__name__}: {error}")
-                first_is_over.set()
+                outcomes.append(f"{type(error).__name__}: {error}")
+                first_has_ended.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one)
             tasks.start_soon(one)
         if ctx.attempt == 1:
             raise ValueError("once more")
-        return told
+        return outcomes
 
     async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
         task = (await app.emit("twice")).id

@@ -35,7 +35,7 @@ async def forever(call: Call) -> None:
     await anyio.sleep_forever()
 
 
-# What interrupts it
+# Interrupted calls
 
 
 async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
@@ -61,7 +61,7 @@ async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
     "error", [ValueError("?"), TimeoutError(), ExceptionGroup("one", [NoEffect("no")]), SystemExit(1)], ids=repr
 )
 async def test_call_that_raises_an_undeclared_error_is_in_doubt(tmp_path, error):
-    """NoEffect in a group is one of several things that happened."""
+    """A group with NoEffect and another error does not prove that the call had no effect."""
     app, provider = App(), Provider(error)
     send = app.action("send", irreversible=True)(provider)
 
@@ -96,7 +96,7 @@ async def test_task_cancelled_during_a_call_ends_after_the_call_and_asks_a_perso
 
 
 async def test_shielded_call_of_a_cancelled_task_is_recorded_as_done(tmp_path):
-    """It shielded itself: what it did is known, and its record is settled after that."""
+    """The call shields itself from cancellation, so its outcome is known and recorded after the cancel."""
     app, gate = App(), Gate()
     hold = anyio.Event()
 
@@ -158,13 +158,13 @@ async def test_cancel_of_a_task_with_a_parked_turn_interrupts_running_calls(tmp_
             with anyio.CancelScope(shield=True):
                 await ctx.act(send, key="send")
 
-        async def pay_once_it_is_on_its_way() -> None:
+        async def pay_after_the_question_begins() -> None:
             await on_its_way()
             await ctx.act(pay, key="pay")
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(send_shielded)
-            beside.start_soon(pay_once_it_is_on_its_way)
+        async with anyio.create_task_group() as group:
+            group.start_soon(send_shielded)
+            group.start_soon(pay_after_the_question_begins)
 
     async with lab(app, tmp_path) as it:
         held = Held(it, monkeypatch, "begin_all")
@@ -242,7 +242,7 @@ async def test_workflow_timeout_interrupts_the_running_call(tmp_path):
         [run_] = it.engine.consumer.running.values()
         assert run_._scope is not None
         for scope in (run_._scope, *run_.calls):
-            scope.deadline = anyio.current_time()  # an hour later
+            scope.deadline = anyio.current_time()  # one hour later
 
         assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
         assert statuses(it) == ["UNKNOWN"]
@@ -269,7 +269,7 @@ async def test_call_deadline_is_limited_by_workflow_timeout_and_task_deadline(tm
 
 
 async def test_act_after_the_attempt_timeout_is_not_called(tmp_path):
-    """The wall clock leaps: the attempt ends by it, and its scope does not know yet."""
+    """The wall clock jumps past the timeout before the cancel scope of the attempt has expired."""
     app, clock, provider = App(), VirtualClock(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -283,7 +283,7 @@ async def test_act_after_the_attempt_timeout_is_not_called(tmp_path):
         assert (statuses(it), provider.calls) == (["FAILED"], [])
 
 
-# What does not
+# Calls that run to their end
 
 
 async def test_cancel_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
@@ -293,14 +293,14 @@ async def test_cancel_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
 
     async def turn(ctx: TaskContext) -> Any:
         with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as beside:
+            async with anyio.create_task_group() as group:
 
                 async def give_up() -> None:
                     await gate.inside.wait()
                     scope.cancel()
                     over.set()
 
-                beside.start_soon(give_up)
+                group.start_soon(give_up)
                 await ctx.act(send)
         return scope.cancelled_caught
 
@@ -326,9 +326,9 @@ async def test_call_is_not_interrupted_by_a_failing_sibling(tmp_path):
             if ctx.attempt == 1:
                 raise ValueError("the sibling")
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(lambda: ctx.act(send, key="send"))
-            beside.start_soon(fail)
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: ctx.act(send, key="send"))
+            group.start_soon(fail)
 
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
@@ -352,8 +352,8 @@ async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_p
         async def act() -> None:
             got.append(await ctx.act(send, key="send"))
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(act)
+        async with anyio.create_task_group() as group:
+            group.start_soon(act)
             await gate.inside.wait()
             await ctx.sleep(0)
 
@@ -378,16 +378,16 @@ async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_tur
     pay = app.action("pay", irreversible=True)(Provider(ValueError("who knows")))
 
     async def turn(ctx: TaskContext) -> Any:
-        async def pay_once_it_is_on_its_way() -> None:
+        async def pay_after_the_question_begins() -> None:
             await gate.inside.wait()
             await ctx.act(pay, key="pay")
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(partial(ctx.act, send, key="send"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(ctx.act, send, key="send"))
             if ctx.attempt == 1 and ctx.resume == "FIRST":
-                beside.start_soon(pay_once_it_is_on_its_way)
+                group.start_soon(pay_after_the_question_begins)
             else:
-                beside.start_soon(partial(ctx.act, pay, key="pay"))
+                group.start_soon(partial(ctx.act, pay, key="pay"))
 
     async with lab(app, tmp_path) as it:
         task = await begin(it, turn)
@@ -404,7 +404,7 @@ async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_tur
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("when", ["during the call", "before it"])
 async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path, monkeypatch, when):
-    """It cancels the task past every scope; a call that was not made yet is not in doubt."""
+    """The cancel bypasses every scope. An act that was not called is not in doubt."""
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True)(provider)
     held: Held | None = None
@@ -415,7 +415,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
         task = asyncio.current_task()
         assert task is not None
         try:
-            async with anyio.create_task_group() as beside:
+            async with anyio.create_task_group() as group:
 
                 async def cancel() -> None:
                     if held is not None:
@@ -426,7 +426,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
                     if held is not None:
                         held.go_on()
 
-                beside.start_soon(cancel)
+                group.start_soon(cancel)
                 await ctx.act(send)
         except asyncio.CancelledError:
             task.uncancel()
@@ -468,18 +468,18 @@ async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tm
         assert result(await it.ended(task)) == "sent"
 
 
-@pytest.mark.parametrize("told", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
-async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, told):
-    """The engine cannot cancel a thread. It waits for the result, NoEffect or Fail of the action."""
+@pytest.mark.parametrize("outcome", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
+async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, outcome):
+    """The engine cannot cancel a thread, so it waits until the action returns or raises NoEffect or Fail."""
     app, inside, go = App(), threading.Event(), threading.Event()
 
     @app.action("pay", irreversible=True, timeout=0.5)
     def pay(call: Call) -> Any:
         inside.set()
         go.wait(PATIENCE)
-        if isinstance(told, Exception):
-            raise told
-        return told
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
@@ -492,7 +492,7 @@ async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, tol
         await it.until(lambda: scope.cancel_called)
         go.set()
         await it.ended(task)
-        assert statuses(it) == ["DONE" if told == "returned" else "FAILED"]
+        assert statuses(it) == ["DONE" if outcome == "returned" else "FAILED"]
 
 
 async def test_shutdown_during_a_plain_action_leaves_the_call_in_doubt(tmp_path):
@@ -562,8 +562,8 @@ async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tm
             inside.set()
             go.wait(PATIENCE)
 
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(ctx.step, "hold", hold)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ctx.step, "hold", hold)
             await anyio.to_thread.run_sync(inside.wait)
             with pytest.raises(NoEffect, match="its time was over before it was called"):
                 await ctx.act(pay)
@@ -574,7 +574,7 @@ async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tm
         assert (statuses(it), calls) == (["FAILED"], [])
 
 
-# What a failure comes to
+# Outcomes of failures
 
 
 @ON_ASYNCIO

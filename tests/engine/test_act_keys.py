@@ -22,16 +22,16 @@ from tests.support.turns import begin, failure, result, run
 pytestmark = pytest.mark.anyio
 
 
-def sends(app: App, provider: Provider, **options: Any) -> Any:
+def declare_send(app: App, provider: Provider, **options: Any) -> Any:
     return app.action("send", **{"irreversible": True, **options})(provider)
 
 
-# Only what is flagged
+# Actions without the flag
 
 
 async def test_reversible_action_runs_as_a_step_and_is_not_in_the_ledger(tmp_path):
     app, provider = App(), Provider()
-    look = sends(app, provider, irreversible=False)
+    look = declare_send(app, provider, irreversible=False)
 
     async def turn(ctx: TaskContext) -> Any:
         got = [await ctx.act(look, to="ada"), await ctx.act(look, to="ada")]
@@ -50,7 +50,7 @@ async def test_reversible_action_runs_as_a_step_and_is_not_in_the_ledger(tmp_pat
 
 async def test_same_act_twice_in_a_turn_is_called_twice_over_all_attempts(tmp_path):
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got = [await ctx.act(send, to="happy birthday") for _ in range(2)]
@@ -66,7 +66,7 @@ async def test_same_act_twice_in_a_turn_is_called_twice_over_all_attempts(tmp_pa
 
 async def test_keyed_act_returns_the_first_result_in_a_later_turn(tmp_path):
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         ref = await ctx.act(send, to="ada", key="welcome")
@@ -81,7 +81,7 @@ async def test_keyed_act_returns_the_first_result_in_a_later_turn(tmp_path):
 @pytest.mark.parametrize("key", [None, "welcome"])
 async def test_act_with_changed_arguments_on_retry_fails_the_task_and_asks_a_person(tmp_path, key):
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, to=f"attempt {ctx.attempt}", key=key)
@@ -100,7 +100,7 @@ async def test_act_with_changed_arguments_on_retry_fails_the_task_and_asks_a_per
 
 async def test_act_key_already_used_by_another_action_is_refused(tmp_path):
     app, provider, other = App(), Provider(), Provider()
-    send, post = sends(app, provider), app.action("post", irreversible=True)(other)
+    send, post = declare_send(app, provider), app.action("post", irreversible=True)(other)
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, key="it")
@@ -112,22 +112,22 @@ async def test_act_key_already_used_by_another_action_is_refused(tmp_path):
         assert other.calls == []
 
 
-@pytest.mark.parametrize("where", ["in a task beside", "inside a step"])
+@pytest.mark.parametrize("where", ["in a concurrent task", "inside a step"])
 async def test_act_in_a_concurrent_task_or_a_step_needs_a_key(tmp_path, where):
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
-        async def beside() -> None:
+        async def send_own() -> None:
             with pytest.raises(KeyRequired):
                 await ctx.act(send)
             await ctx.act(send, key="mine")
 
         if where == "inside a step":
-            await ctx.step("one", beside)
+            await ctx.step("one", send_own)
         else:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(beside)
+                tasks.start_soon(send_own)
 
     async with lab(app, tmp_path) as it:
         result(await run(it, turn))
@@ -160,9 +160,9 @@ async def test_act_inside_an_action_needs_a_key(tmp_path):
 
 
 async def test_act_place_does_not_depend_on_the_emits_of_the_turn(tmp_path):
-    """Counted together with the emits, that of the second entry would have had another number, and been sent again."""
+    """With one counter for acts and emits, the second entry would give the act another number and send it again."""
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     @app.workflow("noted")
     async def noted() -> None: ...
@@ -179,13 +179,13 @@ async def test_act_place_does_not_depend_on_the_emits_of_the_turn(tmp_path):
         assert len(provider.calls) == 1
 
 
-# Beside each other
+# Concurrent calls
 
 
 async def test_concurrent_acts_with_the_same_key_share_a_single_call(tmp_path):
     app, gate = App(), Gate("once")
     provider = Provider(gate)
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got: list[Any] = []
@@ -211,7 +211,7 @@ async def test_concurrent_acts_with_the_same_key_share_a_single_call(tmp_path):
 async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused(tmp_path):
     app, gate = App(), Gate()
     provider = Provider(gate)
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         async with anyio.create_task_group() as tasks:
@@ -229,7 +229,7 @@ async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused
 async def test_act_waiting_on_the_same_key_calls_when_the_first_had_no_effect(tmp_path):
     app, gate = App(), Gate(NoEffect("busy"))
     provider = Provider(gate)
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got: list[Any] = []
@@ -256,11 +256,11 @@ async def test_act_waiting_on_the_same_key_calls_when_the_first_had_no_effect(tm
 
 
 @pytest.mark.parametrize(
-    ("value", "why"), [({"a": object()}, "not JSON"), (float("nan"), "NaN"), ("x" * 20_000, "the limit is")]
+    ("value", "reason"), [({"a": object()}, "not JSON"), (float("nan"), "NaN"), ("x" * 20_000, "the limit is")]
 )
-async def test_act_with_an_unstorable_result_is_done_and_not_called_again(tmp_path, value, why):
+async def test_act_with_an_unstorable_result_is_done_and_not_called_again(tmp_path, value, reason):
     app, provider = App(), Provider(value)
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> Any:
         got = await ctx.act(send)
@@ -274,9 +274,9 @@ async def test_act_with_an_unstorable_result_is_done_and_not_called_again(tmp_pa
         got = result(await run(it, turn))
         [row] = ledger(it)
 
-        assert why in got["result_unstored"]
+        assert reason in got["result_unstored"]
         assert (row["status"], row["result_json"]) == ("DONE", None)
-        assert why in row["result_unstored"]
+        assert reason in row["result_unstored"]
         assert len(provider.calls) == 1
 
 
@@ -329,7 +329,7 @@ async def test_refusal_with_an_overlong_invalid_code_is_recorded_as_failed(tmp_p
 
 async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_path):
     app, provider = App(), Provider({"body": "the private answer"})
-    send = sends(app, provider)
+    send = declare_send(app, provider)
 
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send, to="a private letter")
@@ -345,13 +345,13 @@ async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_pa
         assert "private answer" not in events
 
 
-# Fails closed
+# Failing databases
 
 
 async def test_act_on_a_full_disk_is_called_once_after_space_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
     refused: list[int] = []
 
     with FaultyDisk() as disk:
@@ -374,9 +374,9 @@ async def test_act_on_a_full_disk_is_called_once_after_space_is_free(tmp_path, m
 
 
 async def test_act_is_not_called_when_the_database_is_read_only(tmp_path):
-    """As if the disk had been remounted read-only: the engine stops, and says why."""
+    """The database becomes read-only as after a read-only remount, and the engine stops with the reason."""
     app, provider = App(), Provider()
-    send = sends(app, provider)
+    send = declare_send(app, provider)
     reached: list[str] = []
 
     with anyio.fail_after(PATIENCE), pytest.raises(PermissionRefused, match="cannot be written"):
@@ -398,7 +398,7 @@ async def test_act_is_not_called_when_the_database_is_read_only(tmp_path):
 
 
 async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_path, monkeypatch):
-    """It happened. Whoever cancels it has to wait until that is on disk, however long the disk is full."""
+    """The act has already happened. A canceller waits until the result is on disk, for as long as the disk is full."""
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app = App()
     scope = anyio.CancelScope()
@@ -409,7 +409,7 @@ async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_p
             disk.fill()
             return "ref-1"
 
-        send = sends(app, Provider(fill))
+        send = declare_send(app, Provider(fill))
 
         async def turn(ctx: TaskContext) -> Any:
             with scope:
@@ -421,7 +421,7 @@ async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_p
                 task_id = await begin(it, turn)
                 await it.until(lambda: it.engine.writer.group_commit.full)
                 scope.cancel()
-                for _ in range(3):  # until it was tried again and again, and so after the cancellation
+                for _ in range(3):  # further writes are refused after the cancellation
                     refused = disk.refused_writes
                     await it.until(lambda refused=refused: disk.refused_writes > refused)  # type: ignore[misc]
                 disk.free()
@@ -431,32 +431,32 @@ async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_p
 
 
 async def test_call_deadline_counts_from_before_the_intent(tmp_path, monkeypatch):
-    """Whoever finds the intent knows from it when the call can be on its way no more."""
-    app, told, clock = App(), list[float](), VirtualClock()
+    """The deadline in the intent is an upper bound for the time of the call."""
+    app, deadlines, clock = App(), list[float](), VirtualClock()
 
     @app.action("send", irreversible=True, timeout=30)
     async def send(call: Call) -> None:
-        told.append(call.deadline.timestamp())
+        deadlines.append(call.deadline.timestamp())
 
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
     begin_all = ActivityEvents.begin_all
 
-    def late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
-        told.append(acts[0].ends_at)
+    def begin_late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
+        deadlines.append(acts[0].ends_at)
         clock.advance(seconds=10)
         return begin_all(self, tx, acts)
 
-    monkeypatch.setattr(ActivityEvents, "begin_all", late)
+    monkeypatch.setattr(ActivityEvents, "begin_all", begin_late)
     async with lab(app, tmp_path, clock=clock) as it:
         await it.ended(await begin(it, turn))
 
-    assert told == [told[0], told[0]]
-    assert told[0] == clock.now() - 10 + 30
+    assert deadlines == [deadlines[0], deadlines[0]]
+    assert deadlines[0] == clock.now() - 10 + 30
 
 
-async def test_act_whose_time_is_over_when_its_intent_is_written_is_not_called(tmp_path, monkeypatch):
+async def test_act_whose_deadline_passes_during_the_intent_commit_is_not_called(tmp_path, monkeypatch):
     app, provider, clock = App(), Provider("ref-1"), VirtualClock()
     send = app.action("send", irreversible=True, timeout=5)(provider)
 
@@ -466,11 +466,11 @@ async def test_act_whose_time_is_over_when_its_intent_is_written_is_not_called(t
 
     begin_all = ActivityEvents.begin_all
 
-    def late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
+    def begin_late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
         clock.advance(seconds=6)
         return begin_all(self, tx, acts)
 
-    monkeypatch.setattr(ActivityEvents, "begin_all", late)
+    monkeypatch.setattr(ActivityEvents, "begin_all", begin_late)
     async with lab(app, tmp_path, clock=clock) as it:
         await it.ended(await begin(it, turn))
 

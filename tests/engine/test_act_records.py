@@ -18,12 +18,12 @@ from tests.support.turns import begin, result, run
 pytestmark = pytest.mark.anyio
 
 LOST = ConnectionResetError("reset")
-SECRET = "the body of the letter, which is nobody's business"
-RESULT = "what the provider answered, which is nobody's business either"
+SECRET = "the private body of the letter"
+RESULT = "the private response of the provider"
 
 
-def texts(it: Lab) -> dict[str, list[str]]:
-    """Every text of the database, by table and column."""
+def texts_by_column(it: Lab) -> dict[str, list[str]]:
+    """Return every text value of the database by table and column."""
     found: dict[str, list[str]] = {}
     for table in it.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
         for row in it.rows(f"SELECT * FROM {table['name']}"):
@@ -33,8 +33,8 @@ def texts(it: Lab) -> dict[str, list[str]]:
     return found
 
 
-def holding(it: Lab, text: str) -> set[str]:
-    return {where for where, values in texts(it).items() if any(text in value for value in values)}
+def columns_with(it: Lab, text: str) -> set[str]:
+    return {column for column, values in texts_by_column(it).items() if any(text in value for value in values)}
 
 
 @pytest.mark.parametrize(
@@ -64,15 +64,15 @@ async def test_stream_of_a_task_lists_the_activity_events_in_order(tmp_path, ans
 
         assert acted(it, row["id"]) == events
         assert_records_are_whole(it)
-        history = history_of(it)
+        history = event_types(it)
         assert [event.removeprefix("ACTIVITY_") for event in history] == events
         calls = it.rows("SELECT * FROM events WHERE type = 'ACTIVITY_INTENT' ORDER BY execution_seq")
         assert [told(call)["attempt"] for call in calls] == list(range(1, events.count("INTENT") + 1))
         assert {told(call)["key"] for call in calls} == {f"activity:{row['id']}:1.1"}
 
 
-def history_of(it: Lab) -> list[str]:
-    """The types of the events of the first activity."""
+def event_types(it: Lab) -> list[str]:
+    """Return the event types of the first activity."""
     with Services(it.path, settings()).reading() as reader:
         store = ActivityStore()
         return [event["type"] for event in ActivityListStore().list_history(reader, store.get_by_seq(reader, 1))]
@@ -103,7 +103,7 @@ async def test_task_reads_own_activity_events_without_request_or_result(tmp_path
 
 
 async def test_act_request_and_result_text_are_stored_only_in_the_ledger(tmp_path):
-    """It is stripped there, later; nowhere else would anybody look for it."""
+    """Retention removes the texts from the ledger only, so no other table may contain them."""
     app = App()
     send = app.action("send", irreversible=True)(Provider({"provider_ref": "msg-7", "body": RESULT}))
 
@@ -112,9 +112,9 @@ async def test_act_request_and_result_text_are_stored_only_in_the_ledger(tmp_pat
 
     async with lab(app, tmp_path) as it:
         await run(it, turn)
-        assert holding(it, SECRET) == {"activity_log.request_json"}
-        assert holding(it, RESULT) == {"activity_log.result_json"}
-        assert "event_rows.payload_json" in holding(it, "msg-7")
+        assert columns_with(it, SECRET) == {"activity_log.request_json"}
+        assert columns_with(it, RESULT) == {"activity_log.result_json"}
+        assert "event_rows.payload_json" in columns_with(it, "msg-7")
 
 
 @pytest.mark.parametrize("end", ["answered", "cancelled"])
@@ -135,7 +135,7 @@ async def test_question_about_an_act_shows_the_request_and_stores_no_copy(tmp_pa
         await app.answer(question.id, "happened", answered_by="ada")
         await it.ended(task)
 
-        assert holding(it, SECRET) == {"activity_log.request_json"}
+        assert columns_with(it, SECRET) == {"activity_log.request_json"}
 
 
 async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
@@ -144,8 +144,8 @@ async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
     pay = app.action("pay", irreversible=True)(Provider())
 
     async def turn(ctx: TaskContext) -> None:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(lambda: ctx.act(send, key="send"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: ctx.act(send, key="send"))
             await gate.inside.wait()
             await ctx.act(pay, key="pay")
             gate.go.set()
@@ -160,7 +160,7 @@ async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
             (2, "DONE"),
             (1, "DONE"),
         ]
-        assert history_of(it) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
+        assert event_types(it) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
 
 
 async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
@@ -184,7 +184,7 @@ async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
             "key": f"activity:{row['id']}:1.1",
             "reference": "pay-7",
         }
-        assert holding(it, SECRET) == {"activity_log.request_json"}
+        assert columns_with(it, SECRET) == {"activity_log.request_json"}
 
 
 async def test_done_act_met_again_on_retry_writes_no_event(tmp_path):

@@ -22,18 +22,18 @@ async def pay(call: Call, *, amount: int, note: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("arguments", "message"),
     [
         ({}, "action pay needs amount"),
         ({"amonut": 1}, "action pay needs amount; it was given amonut, which it does not take"),
         ({"amount": 1, "to": "ada"}, "action pay takes amount, note; it was given to"),
     ],
 )
-def test_action_arguments_missing_or_unknown_are_named_in_the_error(given, says):
+def test_action_arguments_missing_or_unknown_are_named_in_the_error(arguments, message):
     action = App().action("pay", irreversible=True)(pay)
     with pytest.raises(InvalidInput) as refused:
-        action.check(given)
-    assert refused.value.message == says
+        action.check(arguments)
+    assert refused.value.message == message
 
 
 @pytest.mark.anyio
@@ -58,7 +58,7 @@ def test_type_of_an_action_needs_only_its_result_at_run_time():
 
 @pytest.mark.anyio
 async def test_action_called_directly_in_a_workflow_is_refused(tmp_path):
-    """`await pay(amount=1)` for `await ctx.act(pay, amount=1)`."""
+    """The call is `await pay(amount=1)` instead of `await ctx.act(pay, amount=1)`."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -77,13 +77,13 @@ async def test_action_can_be_called_directly_outside_a_workflow():
     action = App().action("pay", irreversible=True)(pay)
     assert await action(Call(key="k", attempt=1, deadline=NOW), amount=7) == "7 as k"
     with pytest.raises(InvalidInput, match="its first argument is a Call"):
-        action("k", amount=7)  # type: ignore[arg-type]  # what a checker of types would have said
+        action("k", amount=7)  # type: ignore[arg-type]  # a type checker reports this
 
 
 @pytest.mark.anyio
 async def test_act_refuses_a_function_not_declared_as_an_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        return await ctx.act(pay, amount=1)  # type: ignore[call-overload]  # what a checker of types would have said
+        return await ctx.act(pay, amount=1)  # type: ignore[call-overload]  # a type checker reports this
 
     async with lab(App(), tmp_path) as it:
         code, message = failure(await run(it, turn))
@@ -108,7 +108,7 @@ async def test_coroutine_that_a_plain_action_returns_is_awaited_once(tmp_path):
 
 @pytest.mark.parametrize("kind", ["action", "workflow"])
 def test_decorator_without_parentheses_is_refused(kind):
-    """It would declare nothing, and nobody would say so."""
+    """Without this refusal the decorator would silently declare nothing."""
     with pytest.raises(ConfigInvalid, match=rf'has no name: declare it with @app.{kind}\("its.name"\)'):
         getattr(App(), kind)(pay)
 
@@ -126,10 +126,10 @@ async def test_act_in_doubt_is_logged_as_a_warning_with_policy_and_error(tmp_pat
             task = await begin(it, turn)
             await it.waiting(task)
 
-    [said] = [line for line in logs if line["event"] == "activity.in_doubt"]
-    assert (said["log_level"], said["action"], said["key"]) == ("warning", "send", f"activity:{task}:1.1")
-    assert (said["policy"], said["reason"]) == ("ask", "it failed after it was called")
-    assert said["error"] == "ConnectionResetError: the line is dead"
+    [warning] = [line for line in logs if line["event"] == "activity.in_doubt"]
+    assert (warning["log_level"], warning["action"], warning["key"]) == ("warning", "send", f"activity:{task}:1.1")
+    assert (warning["policy"], warning["reason"]) == ("ask", "it failed after it was called")
+    assert warning["error"] == "ConnectionResetError: the line is dead"
 
 
 @pytest.mark.anyio

@@ -15,7 +15,7 @@ from tests.support.task_steps import a_question, begin, begin_child, for_child, 
 from tests.support.trigger_steps import claim_all, emit
 
 
-def an_app(ran: list[str]) -> App:
+def build_app(ran: list[str]) -> App:
     app = App()
 
     @app.workflow("forever")
@@ -54,11 +54,11 @@ def an_app(ran: list[str]) -> App:
 
 @pytest.mark.anyio
 async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
-    """Running, asleep, asking, waiting for a child, with unread mail, on a schedule of code and of an operator."""
+    """The work is running, asleep, waiting for an answer, a child or a message, or due by a schedule."""
     clock = VirtualClock()
     ran: list[str] = []
     path = tmp_path / "agent.db"
-    async with lab(an_app(ran), tmp_path, clock=clock) as it:
+    async with lab(build_app(ran), tmp_path, clock=clock) as it:
         ids = [(await it.app.emit(name)).id for name in ("hears", "asks", "parent")]
         talk = await it.app.emit("chat", source="MESSAGE", session_id="ada")
         for task_id in (*ids, talk.id):
@@ -82,7 +82,7 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
     assert set(cancelled.schedules) == {"declared", "starts", "added"}
     before = len(ran)
     clock.advance(hours=2)
-    async with lab(an_app(ran), tmp_path, clock=clock) as it:
+    async with lab(build_app(ran), tmp_path, clock=clock) as it:
         await it.until(lambda: it.engine.scheduler.saw_all)
         await it.idle()
         live = it.rows("SELECT id, source, workflow FROM triggers WHERE settled_at IS NULL")
@@ -101,9 +101,9 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
 
 @pytest.mark.anyio
 async def test_cancel_all_on_a_running_app_still_runs_later_triggers(tmp_path):
-    """What runs, what is claimed and waits for a place, what is due later, what waits, and schedules."""
+    """The cancel covers running, claimed, delayed and waiting work, and schedules."""
     ran: list[str] = []
-    async with lab(an_app(ran), tmp_path, settings(concurrency=2)) as it:
+    async with lab(build_app(ran), tmp_path, settings(concurrency=2)) as it:
         hears = (await it.app.emit("hears")).id
         await it.waiting(hears)
         running = [(await it.app.emit("forever")).id for _ in range(2)]
@@ -132,7 +132,7 @@ async def test_cancel_all_on_a_running_app_still_runs_later_triggers(tmp_path):
 @pytest.mark.anyio
 async def test_cancel_all_inside_a_workflow_cancels_the_caller_and_may_keep_schedules(tmp_path):
     ran: list[str] = []
-    app = an_app(ran)
+    app = build_app(ran)
     answers: list[CancelledWork] = []
 
     @app.workflow("wipes")

@@ -18,28 +18,28 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_loop, "BLOCKED_SECONDS", 0.2)
     monkeypatch.setattr(blocked_loop, "ASK_SECONDS", 0.02)
     monkeypatch.setattr(blocked_loop, "REPORT_SECONDS", 0.0)
 
 
 def until_warned(logs: list[Any], count: int = 1) -> None:
-    """Block until the log has so many warnings, and long enough for another one."""
+    """Block until the log has the given number of warnings, and long enough for one more."""
     seen = threading.Event()
     for _ in range(int(PATIENCE / 0.05)):
-        if len(named("loop.blocked", logs)) >= count:
+        if len(events_of("loop.blocked", logs)) >= count:
             seen.wait(0.6)
             return
         seen.wait(0.05)
 
 
-def watches() -> list[str]:
-    """The threads that watch a loop."""
+def watchdog_threads() -> list[str]:
+    """Return the names of the threads that watch a loop."""
     return [one.name for one in threading.enumerate() if one.name == "craftcore-loop-watch"]
 
 
-def named(event: str, logs: list[Any]) -> list[Any]:
+def events_of(event: str, logs: list[Any]) -> list[Any]:
     return [line for line in logs if line["event"] == event]
 
 
@@ -51,27 +51,27 @@ async def test_blocked_loop_is_logged_once_for_each_block_while_blocked(tmp_path
 
         async def blocking_call() -> None:
             until_warned(logs, len(counts) + 1)
-            counts.append(len(named("loop.blocked", logs)))
+            counts.append(len(events_of("loop.blocked", logs)))
 
-        @app.workflow("rude")
-        async def rude(ctx: TaskContext) -> None:
+        @app.workflow("blocking")
+        async def blocking(ctx: TaskContext) -> None:
             for number in range(2):
                 if where == "workflow":
                     await blocking_call()
                 else:
                     await ctx.step(f"s{number}", blocking_call)
                 answers = len(counts)
-                while len(named("loop.answers", logs)) < answers:  # noqa: ASYNC110 - a log has no event to wait on
+                while len(events_of("loop.answers", logs)) < answers:  # noqa: ASYNC110 - a log has no event to wait on
                     await anyio.sleep(0.01)
 
         async with lab(app, tmp_path) as it:
-            emitted = await app.emit("rude")
+            emitted = await app.emit("blocking")
             await it.settled(emitted.id)
 
     assert counts == [1, 2]
-    lines = named("loop.blocked", logs)
+    lines = events_of("loop.blocked", logs)
     assert {(line["log_level"], line["workflow"], line["trigger"]) for line in lines} == {
-        ("warning", "rude", emitted.id)
+        ("warning", "blocking", emitted.id)
     }
     for line in lines:
         assert any("test_blocked_loop.py" in place and "in blocking_call" in place for place in line["where"]), line
@@ -84,49 +84,49 @@ async def test_blocked_loop_soon_after_a_report_is_only_counted(tmp_path, monkey
 
     with capture_logs() as logs:
         async with lab(App(), tmp_path) as it:
-            await it.until(lambda: len(watches()) == 1)
+            await it.until(lambda: len(watchdog_threads()) == 1)
             until_warned(logs)
-            await it.until(lambda: len(named("loop.answers", logs)) == 1)
+            await it.until(lambda: len(events_of("loop.answers", logs)) == 1)
             seen.wait(2.0)
-            count = len(named("loop.blocked", logs))
+            count = len(events_of("loop.blocked", logs))
             await anyio.sleep(0.1)
             monkeypatch.setattr(blocked_loop, "REPORT_SECONDS", 0.0)
             until_warned(logs, 2)
 
     assert count == 1
-    assert [line["unreported"] for line in named("loop.blocked", logs)] == [0, 1]
+    assert [line["unreported"] for line in events_of("loop.blocked", logs)] == [0, 1]
 
 
 async def test_blocked_loop_by_host_code_is_logged_without_a_workflow(tmp_path):
     with capture_logs() as logs:
         async with lab(App(), tmp_path) as it:
-            await it.until(lambda: len(watches()) == 1)
+            await it.until(lambda: len(watchdog_threads()) == 1)
             until_warned(logs)
-            count = len(named("loop.blocked", logs))
+            count = len(events_of("loop.blocked", logs))
 
-    [line] = named("loop.blocked", logs)
+    [line] = events_of("loop.blocked", logs)
     assert (count, line["workflow"], line["trigger"]) == (1, None, None)
 
 
 async def test_responsive_loop_logs_nothing_and_the_watch_thread_ends_with_the_engine(tmp_path):
     app = App()
 
-    @app.workflow("polite")
-    async def polite() -> None:
+    @app.workflow("yielding")
+    async def yielding() -> None:
         await anyio.sleep(0.5)
 
     with capture_logs() as logs:
         async with lab(app, tmp_path) as it:
-            await it.settled((await app.emit("polite")).id)
-            assert len(watches()) == 1
+            await it.settled((await app.emit("yielding")).id)
+            assert len(watchdog_threads()) == 1
 
-    assert watches() == []
-    assert named("loop.blocked", logs) == []
+    assert watchdog_threads() == []
+    assert events_of("loop.blocked", logs) == []
 
 
 @pytest.mark.parametrize("timeout", [0.3, None])
 async def test_blocked_loop_by_a_child_task_past_the_timeout_fails_the_attempt(tmp_path, timeout):
-    """It is known by the context of the task. The workflow only waits, and ends as soon as the loop goes on."""
+    """The engine finds the child task by its context. The workflow only waits, and ends once the loop is free."""
     app, counts = App(), list[int]()
 
     with capture_logs() as logs:
@@ -135,22 +135,22 @@ async def test_blocked_loop_by_a_child_task_past_the_timeout_fails_the_attempt(t
             until_warned(logs)
             counts.append(1)
 
-        @app.workflow("rude", timeout=timeout, max_attempts=1)
-        async def rude() -> str:
+        @app.workflow("blocking", timeout=timeout, max_attempts=1)
+        async def blocking() -> str:
             async with anyio.create_task_group() as group:
                 group.start_soon(child)
             return "ended"
 
         async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit("rude")).id)
+            row = await it.settled((await app.emit("blocking")).id)
 
-    [line] = named("loop.blocked", logs)
-    assert (line["workflow"], line["trigger"], counts) == ("rude", row["id"], [1])
+    [line] = events_of("loop.blocked", logs)
+    assert (line["workflow"], line["trigger"], counts) == ("blocking", row["id"], [1])
     if timeout is None:
         assert row["status"] == "DONE"
     else:
-        said = "rude did not end within 0.3 s: it blocked the event loop"
-        assert (row["status"], row["error_code"], row["error_message"]) == ("DEAD", "AGENT_TIMEOUT", said)
+        message = "blocking did not end within 0.3 s: it blocked the event loop"
+        assert (row["status"], row["error_code"], row["error_message"]) == ("DEAD", "AGENT_TIMEOUT", message)
 
 
 async def test_waiting_workflow_does_not_time_out_while_another_blocks_the_loop(tmp_path):
@@ -163,19 +163,19 @@ async def test_waiting_workflow_does_not_time_out_while_another_blocks_the_loop(
             until_warned(logs)
             over.set()
 
-        @app.workflow("rude")
-        async def rude() -> None:
+        @app.workflow("blocking")
+        async def blocking() -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(child)
 
-        @app.workflow("innocent", timeout=0.3, max_attempts=1)
-        async def innocent() -> None:
+        @app.workflow("waiting", timeout=0.3, max_attempts=1)
+        async def waiting() -> None:
             begun.set()
             with anyio.CancelScope(shield=True):
                 await over.wait()
 
         async with lab(app, tmp_path) as it:
-            await app.emit("rude")
-            row = await it.settled((await app.emit("innocent")).id)
+            await app.emit("blocking")
+            row = await it.settled((await app.emit("waiting")).id)
 
     assert row["status"] == "DONE"

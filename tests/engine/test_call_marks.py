@@ -19,21 +19,21 @@ from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
-NOBODY = cast(ActivityEvents, None)
-"""Nothing is begun in a test of the writing alone."""
+NO_EVENTS = cast(ActivityEvents, None)
+"""A placeholder for tests that write marks and begin no acts."""
 
 
 class Disk:
-    """Writes when it is let, and fails as often as it is told."""
+    """A disk that writes when released, after the given number of failures."""
 
     def __init__(self, *, failures: int = 0) -> None:
         self.writes: list[int] = []
         self.failures = failures
-        self.inside, self.go_on = threading.Event(), threading.Event()
+        self.inside, self.proceed = threading.Event(), threading.Event()
 
     def write(self, mark: int) -> None:
         self.inside.set()
-        assert self.go_on.wait(PATIENCE)
+        assert self.proceed.wait(PATIENCE)
         if self.failures:
             self.failures -= 1
             raise OSError("no space")
@@ -42,7 +42,7 @@ class Disk:
 
 async def test_call_marks_requested_during_a_write_share_the_next_write():
     disk = Disk()
-    marks = CallMarks(NOBODY, disk.write)
+    marks = CallMarks(NO_EVENTS, disk.write)
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
@@ -58,7 +58,7 @@ async def test_call_marks_requested_during_a_write_share_the_next_write():
                 tasks.start_soon(wait_for, mark)
             await anyio.wait_all_tasks_blocked()
             assert reached == []
-            disk.go_on.set()
+            disk.proceed.set()
 
     assert disk.writes == [1, 99]
     assert sorted(reached) == list(range(1, 100))
@@ -66,8 +66,8 @@ async def test_call_marks_requested_during_a_write_share_the_next_write():
 
 async def test_call_mark_at_or_below_the_written_mark_needs_no_write():
     disk = Disk()
-    disk.go_on.set()
-    marks = CallMarks(NOBODY, disk.write)
+    disk.proceed.set()
+    marks = CallMarks(NO_EVENTS, disk.write)
 
     for mark in (5, 5, 4, 6):
         await marks.wait_for(mark)
@@ -77,15 +77,15 @@ async def test_call_mark_at_or_below_the_written_mark_needs_no_write():
 
 async def test_call_mark_waiting_on_a_failed_write_is_written_again():
     disk = Disk(failures=1)
-    marks = CallMarks(NOBODY, disk.write)
-    came: list[str] = []
+    marks = CallMarks(NO_EVENTS, disk.write)
+    outcomes: list[str] = []
 
     async def wait_for(mark: int) -> None:
         try:
             await marks.wait_for(mark)
-            came.append(f"{mark} written")
+            outcomes.append(f"{mark} written")
         except OSError:
-            came.append(f"{mark} refused")
+            outcomes.append(f"{mark} refused")
 
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
@@ -93,15 +93,15 @@ async def test_call_mark_waiting_on_a_failed_write_is_written_again():
             await anyio.to_thread.run_sync(disk.inside.wait)
             tasks.start_soon(wait_for, 2)
             await anyio.wait_all_tasks_blocked()
-            disk.go_on.set()
+            disk.proceed.set()
 
-    assert sorted(came) == ["1 refused", "2 written"]
+    assert sorted(outcomes) == ["1 refused", "2 written"]
     assert disk.writes == [2]
 
 
 async def test_call_mark_write_with_a_cancelled_waiter_still_serves_other_waiters():
     disk = Disk()
-    marks = CallMarks(NOBODY, disk.write)
+    marks = CallMarks(NO_EVENTS, disk.write)
     reached: list[int] = []
 
     async def wait_for(mark: int) -> None:
@@ -115,19 +115,19 @@ async def test_call_mark_write_with_a_cancelled_waiter_still_serves_other_waiter
                 await anyio.to_thread.run_sync(disk.inside.wait)
                 tasks.start_soon(wait_for, 2)
                 cancelled.cancel_scope.cancel()
-                disk.go_on.set()
+                disk.proceed.set()
 
     assert disk.writes[-1] == 2
     assert 2 in reached
 
 
-# In the engine
+# In a running engine
 
 TASKS = 20
 
 
-def paying(provider: Any, *, together: int = 1) -> App:
-    """Tasks that pay, in the moment in which so many have begun."""
+def build_app(provider: Any, *, together: int = 1) -> App:
+    """Build an app whose tasks pay together once the given number of tasks has begun."""
     app, begun, gate = App(), list[int](), anyio.Event()
     app.action("pay", irreversible=True)(provider)
 
@@ -143,7 +143,7 @@ def paying(provider: Any, *, together: int = 1) -> App:
 
 
 async def test_acts_of_the_same_commit_share_a_single_call_mark_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """It is beside the file before any of them is called, and the writer's thread wrote it."""
+    """The writer thread has written the mark before the first of the calls."""
     marked: list[tuple[int, str]] = []
     seen: list[int | None] = []
     mark = DaemonLock.mark
@@ -159,7 +159,7 @@ async def test_acts_of_the_same_commit_share_a_single_call_mark_write(tmp_path: 
         seen.append(None if note is None else note.call_mark)
         return n
 
-    async with lab(paying(provider, together=TASKS), tmp_path, settings(concurrency=TASKS)) as it:
+    async with lab(build_app(provider, together=TASKS), tmp_path, settings(concurrency=TASKS)) as it:
         for n in range(TASKS):
             await it.app.emit("pays", {"n": n})
         await it.until(lambda: len(it.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")) == TASKS)
@@ -191,7 +191,7 @@ async def test_call_mark_failed_in_the_writer_is_retried_once_by_the_call(tmp_pa
         calls.append(call.attempt)
         return n
 
-    async with lab(paying(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         await it.ended((await it.app.emit("pays", {"n": 1})).id)
         rows = it.rows("SELECT type FROM events WHERE type LIKE 'ACTIVITY%' ORDER BY seq")
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def timed(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator that was written for plain functions."""
+    """Wrap a function as a decorator for plain functions does."""
 
     @wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -264,14 +264,14 @@ async def test_doubt_about_a_wrapped_async_action_is_reconciled_by_a_wrapped_fun
 
 @ON_ASYNCIO
 async def test_coroutine_of_a_cancelled_plain_step_is_closed_and_never_runs(tmp_path, recwarn):
-    begun, go_on, ran = threading.Event(), threading.Event(), []
+    begun, proceed, ran = threading.Event(), threading.Event(), []
 
     async def never() -> None:
         ran.append(1)
 
     def plain() -> Any:
         begun.set()
-        go_on.wait(30)
+        proceed.wait(30)
         return never()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -279,7 +279,7 @@ async def test_coroutine_of_a_cancelled_plain_step_is_closed_and_never_runs(tmp_
             group.start_soon(ctx.step, "plain", plain)
             await anyio.to_thread.run_sync(begun.wait)
             group.cancel_scope.cancel()
-            go_on.set()
+            proceed.set()
         return "went on"
 
     async with lab(App(), tmp_path) as it:
@@ -312,7 +312,7 @@ async def test_mock_is_a_function_for_a_step(tmp_path, mock):
 
 
 @pytest.mark.parametrize(
-    ("fn", "why"),
+    ("fn", "reason"),
     [
         (lambda ctx: None, "a plain function has no ctx; make it async"),
         (PlainAdder.__call__, "its first parameter is self: declare the method of an object"),
@@ -320,8 +320,8 @@ async def test_mock_is_a_function_for_a_step(tmp_path, mock):
         (classmethod(lambda cls: None), "must be a function"),
     ],
 )
-async def test_callable_that_cannot_be_a_workflow_is_refused_with_its_reason(fn, why):
-    with pytest.raises(ConfigInvalid, match=f"workflow it: .*{why}"):
+async def test_callable_that_cannot_be_a_workflow_is_refused_with_its_reason(fn, reason):
+    with pytest.raises(ConfigInvalid, match=f"workflow it: .*{reason}"):
         App().declare("it", fn)
 
 

@@ -25,13 +25,13 @@ async def test_child_result_can_be_awaited_again_after_a_timeout(tmp_path):
     @app.workflow("parent")
     async def parent(ctx: TaskContext) -> list[str]:
         child = await ctx.start_child("slow")
-        told = []
+        results = []
         for timeout in (0, 0, None):
             try:
-                told.append(await child.result(str, timeout=timeout))
+                results.append(await child.result(str, timeout=timeout))
             except ChildFailed:
-                told.append("not yet")
-        return [*told, await child.result(str)]
+                results.append("not yet")
+        return [*results, await child.result(str)]
 
     async with lab(app, tmp_path) as it:
         parent_id = (await app.emit("parent")).id
@@ -64,19 +64,19 @@ async def test_child_failure_carries_status_code_and_message_to_the_parent(tmp_p
         assert json.loads(row["result_json"]) == [True, "FAILED", "BROKEN", "it never will"]
 
 
-def a_family(gate: anyio.Event) -> App:
-    """A parent that starts children of every kind, and ends as it is told."""
+def build_family(gate: anyio.Event) -> App:
+    """Build a parent that starts one child for each on_parent_end policy and ends in the given way."""
     app = App()
 
     @app.workflow("parent")
-    async def parent(ctx: TaskContext, on_parent_end: str, how: str) -> None:
+    async def parent(ctx: TaskContext, on_parent_end: str, ending: str) -> None:
         ends: Any = on_parent_end
         await ctx.start_child("waits", on_parent_end=ends)
         await ctx.start_child("waits", delay=3600, on_parent_end=ends)
         await ctx.start_child("runs", on_parent_end=ends)
         await ctx.start_child("middle", on_parent_end=ends)
         await ctx.wait_for("end")
-        if how == "fails":
+        if ending == "fails":
             raise Fail("VALIDATION_ERROR", "it cannot")
 
     @app.workflow("middle")
@@ -98,15 +98,15 @@ def a_family(gate: anyio.Event) -> App:
 STATES = "SELECT workflow, status FROM tasks WHERE workflow <> 'parent' ORDER BY seq"
 
 
-@pytest.mark.parametrize("how", ["returns", "fails", "is cancelled"])
-async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
-    app = a_family(anyio.Event())
+@pytest.mark.parametrize("ending", ["returns", "fails", "is cancelled"])
+async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, ending):
+    app = build_family(anyio.Event())
     async with lab(app, tmp_path) as it:
-        parent = await app.emit("parent", {"on_parent_end": "cancel", "how": how})
+        parent = await app.emit("parent", {"on_parent_end": "cancel", "ending": ending})
         await it.until(lambda: len([row for row in it.rows(STATES) if row["status"] == "WAITING"]) == 3)
         await it.waiting(parent.id)
         await it.until(lambda: it.engine.running == 1)
-        if how == "is cancelled":
+        if ending == "is cancelled":
             await parent.cancel()
         else:
             await app.signal(parent.id, "end")
@@ -121,7 +121,7 @@ async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
 
 async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
     released = anyio.Event()
-    app = a_family(released)
+    app = build_family(released)
     is_mended = False
 
     @app.workflow("parent-of-all", max_attempts=1)
@@ -154,7 +154,7 @@ async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
         await it.waiting(parent.id)
         await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
         assert it.rows(later) == [due]
-        released.set()  # or the end of the engine waits for the child that runs
+        released.set()  # otherwise the engine waits for the running child at its stop
 
 
 async def test_retry_is_refused_while_a_child_is_still_being_cancelled(tmp_path):
@@ -190,11 +190,11 @@ async def test_retry_is_refused_while_a_child_is_still_being_cancelled(tmp_path)
         assert (await it.ended(work.id))["status"] == "FAILED"
 
 
-async def test_children_that_are_abandoned_go_on_after_their_parent(tmp_path):
+async def test_abandoned_children_continue_after_their_parent(tmp_path):
     gate = anyio.Event()
-    app = a_family(gate)
+    app = build_family(gate)
     async with lab(app, tmp_path) as it:
-        parent = await app.emit("parent", {"on_parent_end": "abandon", "how": "returns"})
+        parent = await app.emit("parent", {"on_parent_end": "abandon", "ending": "returns"})
         await it.waiting(parent.id)
         await app.signal(parent.id, "end")
         await it.ended(parent.id)
@@ -204,8 +204,8 @@ async def test_children_that_are_abandoned_go_on_after_their_parent(tmp_path):
 
 
 async def test_unknown_end_of_a_child_is_refused(tmp_path):
-    app = a_family(anyio.Event())
+    app = build_family(anyio.Event())
     async with lab(app, tmp_path):
-        parent = await app.emit("parent", {"on_parent_end": "stop", "how": "returns"}, max_attempts=1)
+        parent = await app.emit("parent", {"on_parent_end": "stop", "ending": "returns"}, max_attempts=1)
         with pytest.raises(WorkFailed, match="on_parent_end 'stop' must be one of abandon, cancel"):
             await parent.result()

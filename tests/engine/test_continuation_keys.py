@@ -27,7 +27,7 @@ async def test_task_with_the_longest_allowed_id_runs_the_next_turn(tmp_path):
 
 
 async def test_dedup_key_of_a_future_turn_is_refused_in_emit(tmp_path):
-    """Its trigger could not be written then, nor could what had ended beside it: the engine had to stop."""
+    """Without the refusal the next turn could not be written, nor the results of other work in the same commit."""
     app = App()
 
     @app.workflow("loop")

@@ -8,7 +8,7 @@ from benchmarks.cost import accepted, one_by_one, together
 
 
 def test_lone_trigger_costs_two_commits_and_its_statements(tmp_path):
-    """Emit with claim and start, and settle."""
+    """The statements of emit, claim and start, and settle are counted."""
     cost = asyncio.run(one_by_one(tmp_path / "one.db", 20))
     assert cost.commits <= 2.2
     assert cost.hops <= 2.2
@@ -38,7 +38,7 @@ def test_lone_emit_costs_its_insert_and_a_commit(tmp_path):
 
 
 def test_emits_of_a_hundred_tasks_share_statements_commits_and_hops(tmp_path):
-    """How many share a commit depends on the machine: the writer may take the first emits before others are there."""
+    """The number of emits per commit depends on the machine: the writer may take the first before others arrive."""
     cost = asyncio.run(accepted(tmp_path / "emits.db", 1000, emitters=100))
     assert cost.rows == 1
     assert cost.commits <= 0.1

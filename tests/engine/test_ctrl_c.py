@@ -61,7 +61,7 @@ async def host():
 try:
     {run}
 except KeyboardInterrupt:
-    print("the program hears of it")
+    print("Ctrl-C reached the program")
 """
 
 TRIO = "import trio; trio.run(host)"
@@ -75,16 +75,16 @@ PLACES = {
 }
 
 
-def life(path: Path, run: str, code: str, router: str = "pass") -> str:
-    """Run a host program to its end. Return what it printed."""
+def run_host(path: Path, run: str, code: str, router: str = "pass") -> str:
+    """Run a host program to its end and return its output."""
     lay_schema(path)
     ended = run_python(["-c", HOST.format(code=code, router=router, run=run), path], ROOT)
     assert ended.code == 0, ended.err
     return ended.out
 
 
-def in_order_and_given_back(path: Path) -> bool:
-    """Whether the epoch ended in order, and no trigger was charged for an attempt or a crash."""
+def epoch_ended_in_order(path: Path) -> bool:
+    """Return whether the epoch ended in order without a charged attempt or crash."""
     [epoch] = look(path, "SELECT ended_at IS NOT NULL AS in_order FROM epochs")
     rows = look(path, "SELECT status, attempts, crash_count, error_code FROM triggers")
     given_back = {"status": "PENDING", "attempts": 0, "crash_count": 0, "error_code": None}
@@ -94,29 +94,29 @@ def in_order_and_given_back(path: Path) -> bool:
 
 @pytest.mark.parametrize("code", PLACES.values(), ids=PLACES)
 def test_ctrl_c_on_trio_ends_the_program_and_fails_nothing(tmp_path, code):
-    said = life(tmp_path / "agent.db", TRIO, code)
+    output = run_host(tmp_path / "agent.db", TRIO, code)
 
-    assert said == "the program hears of it\n"
-    assert in_order_and_given_back(tmp_path / "agent.db")
+    assert output == "Ctrl-C reached the program\n"
+    assert epoch_ended_in_order(tmp_path / "agent.db")
 
 
 def test_ctrl_c_in_a_router_ends_the_program_and_fails_nothing(tmp_path):
-    said = life(tmp_path / "agent.db", TRIO, "pass", "await begun.wait(); ctrl_c()")
+    output = run_host(tmp_path / "agent.db", TRIO, "pass", "await begun.wait(); ctrl_c()")
 
-    assert said == "the program hears of it\n"
-    assert in_order_and_given_back(tmp_path / "agent.db")
+    assert output == "Ctrl-C reached the program\n"
+    assert epoch_ended_in_order(tmp_path / "agent.db")
 
 
 def test_second_ctrl_c_on_asyncio_ends_the_program_and_fails_nothing(tmp_path):
-    """The first one only cancels the main task, which waits for what runs."""
-    said = life(tmp_path / "agent.db", ASYNCIO, "ctrl_c(); ctrl_c()")
+    """The first Ctrl-C only cancels the main task, which waits for running work."""
+    output = run_host(tmp_path / "agent.db", ASYNCIO, "ctrl_c(); ctrl_c()")
 
-    assert said == "the program hears of it\n"
-    assert in_order_and_given_back(tmp_path / "agent.db")
+    assert output == "Ctrl-C reached the program\n"
+    assert epoch_ended_in_order(tmp_path / "agent.db")
 
 
 def raised_by(handler: object) -> BaseException:
-    """What a signal raises while this is the handler of SIGINT, and whether it is Ctrl-C then."""
+    """Return the exception that a signal raises with this SIGINT handler, and whether it counts as Ctrl-C."""
     before = signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]
     try:
         signal.raise_signal(signal.SIGINT)
@@ -138,7 +138,7 @@ def test_keyboard_interrupt_counts_as_ctrl_c_only_from_the_signal_handler():
 
     assert isinstance(raised_by(handler), KeyboardInterrupt)
     assert isinstance(raised_by(partial(Host().interrupt, "main")), KeyboardInterrupt)
-    assert isinstance(raised_by(signal.default_int_handler), AssertionError), "it leaves no frame"
+    assert isinstance(raised_by(signal.default_int_handler), AssertionError), "a C handler leaves no frame"
     assert not is_ctrl_c(KeyboardInterrupt())
     assert not is_ctrl_c(ValueError())
     assert not is_ctrl_c(BaseExceptionGroup("two", [ValueError(), KeyboardInterrupt()]))

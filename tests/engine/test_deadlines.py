@@ -26,8 +26,8 @@ pytestmark = pytest.mark.anyio
 HOUR = 3600.0
 
 
-async def fails_at_its_deadline(it: Lab, clock: VirtualClock, task_id: str) -> None:
-    """An hour later it has failed, and was not run again."""
+async def assert_failed_at_deadline(it: Lab, clock: VirtualClock, task_id: str) -> None:
+    """Advance the clock by an hour and assert that the task has failed without another run."""
     clock.advance(hours=1)
     it.engine.ring(schedules=False)
     row = await it.ended(task_id)
@@ -58,7 +58,7 @@ async def test_waiting_task_fails_at_the_deadline(tmp_path, wait):
     async with lab(app, tmp_path, clock=clock) as it:
         emitted = await app.emit("waits")
         await it.waiting(emitted.id)
-        await fails_at_its_deadline(it, clock, emitted.id)
+        await assert_failed_at_deadline(it, clock, emitted.id)
         assert entered == ["FIRST"]
         assert not it.rows("SELECT 1 FROM questions WHERE status = 'OPEN'")
 
@@ -72,13 +72,13 @@ async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(t
         await ctx.wait_for("never")
 
     @app.workflow("waits", deadline=HOUR)
-    async def waits(ctx: TaskContext, what: str) -> object:
-        if what == "child":
+    async def waits(ctx: TaskContext, kind: str) -> object:
+        if kind == "child":
             return await (await ctx.start_child("child")).result()
-        return Continue(None, after=86_400) if what == "after" else Continue(None, on="message")
+        return Continue(None, after=86_400) if kind == "after" else Continue(None, on="message")
 
     async with lab(app, tmp_path, clock=clock) as it:
-        ids = [(await app.emit("waits", {"what": what})).id for what in ("child", "after", "on")]
+        ids = [(await app.emit("waits", {"kind": kind})).id for kind in ("child", "after", "on")]
         for task_id in ids:
             await it.waiting(task_id)
         clock.advance(hours=1)
@@ -86,28 +86,28 @@ async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(t
         for task_id in ids:
             assert (await it.ended(task_id))["error_code"] == "AGENT_TIMEOUT"
         [row] = it.rows("SELECT status FROM tasks WHERE workflow = 'child'")
-        assert row["status"] == "WAITING", "a child goes on by itself"
+        assert row["status"] == "WAITING", "the end of a child wakes its parent"
 
 
 @ON_ASYNCIO
-@pytest.mark.parametrize("how", ["backoff", "snooze"])
-async def test_task_with_a_retry_after_the_deadline_fails_at_the_deadline(tmp_path, how):
+@pytest.mark.parametrize("kind", ["backoff", "snooze"])
+async def test_task_with_a_retry_after_the_deadline_fails_at_the_deadline(tmp_path, kind):
     app, clock, entered = App(), VirtualClock(), list[str]()
 
     @app.workflow("later", deadline=HOUR, retry=RetryPolicy(base=86_400, cap=86_400))
     async def later(ctx: TaskContext) -> None:
         entered.append(ctx.resume)
-        raise Snooze(until=NEW_YEAR + 86_400) if how == "snooze" else ValueError("not yet")
+        raise Snooze(until=NEW_YEAR + 86_400) if kind == "snooze" else ValueError("not yet")
 
     async with lab(app, tmp_path, clock=clock) as it:
         emitted = await app.emit("later")
         await it.until(lambda: it.trigger(emitted.id)["not_before"] == NEW_YEAR + HOUR)
-        await fails_at_its_deadline(it, clock, emitted.id)
+        await assert_failed_at_deadline(it, clock, emitted.id)
         assert entered == ["FIRST"]
 
 
 async def test_running_turn_is_cancelled_at_the_task_deadline_and_not_retried(tmp_path):
-    """The clock stands still, so that it has its time however long its start took."""
+    """The clock does not move, so a slow start takes no time from the task."""
     app, unwound = App(), list[int]()
 
     @app.workflow("runs", deadline=0.05)
@@ -140,11 +140,11 @@ async def test_context_deadline_is_none_without_deadline_or_timeout(tmp_path):
             assert (await it.ended((await app.emit(name)).id))["result_json"] == "true"
 
 
-# The timeout of an attempt
+# Timeouts of attempts
 
 
-async def ignores_the_first() -> str:
-    """And returns as if nothing had been."""
+async def suppress_first_cancel() -> str:
+    """Suppress the first cancellation and return normally."""
     try:
         await anyio.sleep_forever()
     except anyio.get_cancelled_exc_class():
@@ -152,7 +152,7 @@ async def ignores_the_first() -> str:
     return "all is well"
 
 
-async def ignores_all() -> None:
+async def suppress_all_cancels() -> None:
     while True:
         try:
             await anyio.sleep_forever()
@@ -160,9 +160,9 @@ async def ignores_all() -> None:
             pass
 
 
-async def ignores_all_in_a_scope_of_its_own() -> None:
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(anyio.sleep_forever)
+async def suppress_all_cancels_in_a_scope() -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep_forever)
         while True:
             try:
                 with anyio.move_on_after(HOUR):
@@ -171,28 +171,28 @@ async def ignores_all_in_a_scope_of_its_own() -> None:
                 pass
 
 
-async def in_a_step(ctx: TaskContext) -> None:
+async def hang_in_a_step(ctx: TaskContext) -> None:
     await ctx.step("hangs", anyio.sleep_forever)
 
 
-async def in_a_task_of_its_own(ctx: TaskContext) -> None:
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(anyio.sleep_forever)
+async def hang_in_a_task(ctx: TaskContext) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep_forever)
 
 
 HANGING: list[Callable[..., Awaitable[Any]]] = [
     anyio.sleep_forever,
-    ignores_the_first,
-    ignores_all,
-    ignores_all_in_a_scope_of_its_own,
-    in_a_step,
-    in_a_task_of_its_own,
+    suppress_first_cancel,
+    suppress_all_cancels,
+    suppress_all_cancels_in_a_scope,
+    hang_in_a_step,
+    hang_in_a_task,
 ]
 
 
 @pytest.mark.parametrize("hangs", HANGING, ids=[one.__name__ for one in HANGING])
 async def test_hanging_workflow_ends_at_the_timeout_and_frees_the_place_and_session(tmp_path, hangs):
-    """Two attempts, and there is one place only."""
+    """The only slot of the engine serves both attempts."""
     app = App()
     app.declare("hangs", hangs, timeout=0.05, max_attempts=2)
 
@@ -213,11 +213,12 @@ async def test_hanging_workflow_ends_at_the_timeout_and_frees_the_place_and_sess
 
 
 async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_return(tmp_path):
-    """Nothing stops a thread: until then it must not run beside itself, and what it returned came too late."""
+    """A thread cannot be stopped. The attempt holds its session until the thread returns, and its late result is
+    discarded."""
     app, gate = App(), threading.Event()
 
-    @app.workflow("deaf", timeout=1.5, max_attempts=1)  # time enough for a thread to begin
-    def deaf() -> str:
+    @app.workflow("unstoppable", timeout=1.5, max_attempts=1)  # enough time for a thread to start
+    def unstoppable() -> str:
         gate.wait(PATIENCE)
         return "too late"
 
@@ -225,9 +226,10 @@ async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_retur
     async def quick() -> None: ...
 
     async with lab(app, tmp_path) as it:
-        hung = (await app.emit("deaf", session_id="s")).id
+        hung = (await app.emit("unstoppable", session_id="s")).id
         behind = (await app.emit("quick", session_id="s")).id
-        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))  # its time is over
+        # Wait until the timeout has passed.
+        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
         assert it.trigger(behind)["attempts"] == 0
         gate.set()
         assert (await it.settled(hung))["error_code"] == "AGENT_TIMEOUT"
@@ -240,14 +242,14 @@ async def test_plain_step_past_the_timeout_keeps_the_result_for_the_next_attempt
     app, gate = App(), threading.Event()
     ran: list[int] = []
 
-    def deaf() -> str:
+    def unstoppable() -> str:
         ran.append(1)
         gate.wait(PATIENCE)
         return "done after all"
 
     @app.workflow("task", timeout=1.5, max_attempts=2)
     async def task(ctx: TaskContext) -> str:
-        return await ctx.step("deaf", deaf)
+        return await ctx.step("unstoppable", unstoppable)
 
     async with lab(app, tmp_path) as it:
         hung = (await app.emit("task")).id
@@ -292,13 +294,13 @@ async def test_workflow_with_many_cancelled_scopes_is_not_stopped(tmp_path):
 async def test_workflow_that_ignores_cancellation_is_still_cancelled(tmp_path):
     app, began = App(), anyio.Event()
 
-    @app.workflow("deaf")
-    async def deaf() -> None:
+    @app.workflow("unstoppable")
+    async def unstoppable() -> None:
         began.set()
-        await ignores_all()
+        await suppress_all_cancels()
 
     async with lab(app, tmp_path) as it:
-        emitted = await app.emit("deaf")
+        emitted = await app.emit("unstoppable")
         await began.wait()
         await app.cancel(emitted.id)
         row = await it.settled(emitted.id)
@@ -313,9 +315,9 @@ async def test_timeout_inside_a_trio_nursery_is_recorded_as_a_timeout(tmp_path):
 
     @app.workflow("nursery", timeout=0.05, max_attempts=1)
     async def nursery() -> None:
-        async with trio.open_nursery() as beside:
-            beside.start_soon(trio.sleep_forever)
-            beside.start_soon(trio.sleep_forever)
+        async with trio.open_nursery() as group:
+            group.start_soon(trio.sleep_forever)
+            group.start_soon(trio.sleep_forever)
 
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit("nursery")).id)
@@ -324,7 +326,7 @@ async def test_timeout_inside_a_trio_nursery_is_recorded_as_a_timeout(tmp_path):
 
 async def test_fallback_after_an_agent_that_ignored_the_timeout_is_not_timed_out(tmp_path):
     app = App()
-    app.declare("hangs", ignores_the_first, timeout=0.05, fallback=["quick"])
+    app.declare("hangs", suppress_first_cancel, timeout=0.05, fallback=["quick"])
 
     @app.workflow("quick", timeout=HOUR)
     async def quick() -> str:
@@ -337,51 +339,51 @@ async def test_fallback_after_an_agent_that_ignored_the_timeout_is_not_timed_out
         assert it.response(hung)["payload"] == "done instead"
 
 
-# Code that blocks the event loop: no timer fires meanwhile
+# Code that blocks the event loop, so that no timer fires
 
 
-def holds(seconds: float) -> None:
+def block_thread(seconds: float) -> None:
     """Block the thread that runs it."""
     threading.Event().wait(seconds)
 
 
-async def blocks_and_returns() -> str:
-    holds(0.3)
+async def block_and_return() -> str:
+    block_thread(0.3)
     return "too late"
 
 
-async def blocks_after_an_await() -> str:
+async def block_after_an_await() -> str:
     await anyio.lowlevel.checkpoint()
-    holds(0.3)
+    block_thread(0.3)
     return "too late"
 
 
-async def blocks_and_comes_back_before_the_timer_fires() -> str:
-    holds(0.3)
+async def block_and_await_before_the_timer() -> str:
+    block_thread(0.3)
     with anyio.CancelScope(shield=True):
         await anyio.lowlevel.checkpoint()
     return "too late"
 
 
-async def blocks_and_continues(ctx: TaskContext) -> Continue[None]:
-    holds(0.3)
+async def block_and_continue(ctx: TaskContext) -> Continue[None]:
+    block_thread(0.3)
     return Continue(None)
 
 
-async def blocks_in_a_step(ctx: TaskContext) -> str:
+async def block_in_a_step(ctx: TaskContext) -> str:
     async def slow() -> str:
-        holds(0.3)
+        block_thread(0.3)
         return "done"
 
     return await ctx.step("slow", slow)
 
 
 BLOCKING: list[Callable[..., Awaitable[Any]]] = [
-    blocks_and_returns,
-    blocks_after_an_await,
-    blocks_and_comes_back_before_the_timer_fires,
-    blocks_and_continues,
-    blocks_in_a_step,
+    block_and_return,
+    block_after_an_await,
+    block_and_await_before_the_timer,
+    block_and_continue,
+    block_in_a_step,
 ]
 
 
@@ -402,7 +404,7 @@ async def test_step_that_blocks_the_loop_past_the_timeout_is_not_run_again(tmp_p
 
     async def slow() -> str:
         ran.append(1)
-        holds(1.2)
+        block_thread(1.2)
         return "done after all"
 
     @app.workflow("task", timeout=1.0, max_attempts=2)
@@ -422,7 +424,7 @@ async def test_act_that_blocks_the_loop_past_the_timeout_is_done_once(tmp_path):
     @app.action("pay", irreversible=True, timeout=HOUR)
     async def pay(call: Call) -> str:
         called.append(call.key)
-        holds(1.2)
+        block_thread(1.2)
         return "paid"
 
     @app.workflow("task", timeout=1.0, max_attempts=2)
@@ -440,7 +442,7 @@ async def test_act_that_blocks_the_loop_past_the_timeout_is_done_once(tmp_path):
 
 async def test_workflow_that_blocks_the_loop_within_the_timeout_is_done(tmp_path):
     app = App()
-    app.declare("blocks", blocks_and_comes_back_before_the_timer_fires, timeout=HOUR)
+    app.declare("blocks", block_and_await_before_the_timer, timeout=HOUR)
 
     async with lab(app, tmp_path) as it:
         assert (await it.settled((await app.emit("blocks")).id))["status"] == "DONE"
@@ -459,7 +461,7 @@ async def test_shielded_workflow_does_not_time_out_while_another_blocks_the_loop
     @app.workflow("blocks")
     async def blocks() -> None:
         await waits.wait()
-        holds(0.8)
+        block_thread(0.8)
         is_over.set()
 
     async with lab(app, tmp_path) as it:

@@ -66,15 +66,15 @@ async def test_trigger_of_a_begun_task_is_not_replaced_before_the_next_attempt(t
 
 async def test_emit_with_a_held_dedup_key_returns_the_same_result_at_each_attempt(tmp_path):
     app = App()
-    heard = []
+    results = []
 
     @app.workflow("sleeper")
     async def sleeper() -> None: ...
 
     @app.workflow("emits")
     async def emits(ctx: TaskContext) -> None:
-        heard.append(await ctx.emit("sleeper", dedup_key="taken"))
-        if len(heard) == 1:
+        results.append(await ctx.emit("sleeper", dedup_key="taken"))
+        if len(results) == 1:
             raise RuntimeError("once more")
 
     async with lab(app, tmp_path) as it:
@@ -82,5 +82,5 @@ async def test_emit_with_a_held_dedup_key_returns_the_same_result_at_each_attemp
         emitted = await app.emit("emits")
         await it.settled(emitted.id)
 
-    assert heard[0] == heard[1]
-    assert (heard[1].id, heard[1].held, heard[1].dedup_scope) == (holder.id, "dedup_key", DedupScope.EVER)
+    assert results[0] == results[1]
+    assert (results[1].id, results[1].held, results[1].dedup_scope) == (holder.id, "dedup_key", DedupScope.EVER)

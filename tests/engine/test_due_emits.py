@@ -40,7 +40,7 @@ def disk() -> Iterator[FaultyDisk]:
 
 @contextmanager
 def write_lock(path: Path) -> Iterator[None]:
-    """Keep every commit waiting, as another process in a transaction does."""
+    """Hold the write lock as a transaction of another process does."""
     connection = apsw.Connection(str(path))
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -51,31 +51,31 @@ def write_lock(path: Path) -> Iterator[None]:
 
 
 class Gates:
-    """Runs of the workflow `work`, which wait for a gate of their name, if there is one."""
+    """Runs of the workflow `work`, each waiting for the gate of its name if there is one."""
 
     def __init__(self, *names: str) -> None:
         self.gates = {name: anyio.Event() for name in names}
-        self.began: list[str] = []
+        self.begun_names: list[str] = []
 
     def app(self) -> App:
         app = App()
 
         @app.workflow("work")
         async def work(name: str = "") -> None:
-            self.began.append(name)
+            self.begun_names.append(name)
             if name in self.gates:
                 await self.gates[name].wait()
 
         return app
 
 
-async def waits_for_lock(it: Lab) -> None:
-    """Wait until the writer has begun a commit, and waits for the write lock."""
+async def wait_for_lock(it: Lab) -> None:
+    """Wait until the writer waits for the write lock in a commit."""
     await it.until(lambda: it.engine.writer.lock_wait.since is not None)
 
 
 def assert_at_rest(it: Lab) -> None:
-    """Nothing is reserved any more."""
+    """Assert that no slot or lane is reserved."""
     assert (it.engine.consumer.slots.taken, it.engine.feeder.starting) == (0, set())
 
 
@@ -107,7 +107,7 @@ async def test_trigger_emitted_while_every_slot_is_taken_is_not_started(tmp_path
     async with lab(app, tmp_path, settings(concurrency=1)) as it:
         await it.idle()
         await app.emit("work", {"name": "first"})
-        await it.until(lambda: gates.began == ["first"])
+        await it.until(lambda: gates.begun_names == ["first"])
         second = await app.emit("work", {"name": "second"})
         assert (second.status, it.trigger(second.id)["starts"]) == (TriggerStatus.CLAIMED, 0)
         gates.gates["first"].set()
@@ -116,45 +116,45 @@ async def test_trigger_emitted_while_every_slot_is_taken_is_not_started(tmp_path
         assert_at_rest(it)
 
 
-async def _is_held_back(it: Lab) -> None:
+async def hold_starts(it: Lab) -> None:
     it.engine.hold_starts()
 
 
-async def _is_stopping(it: Lab) -> None:
+async def begin_stop(it: Lab) -> None:
     it.engine.consumer.stopping = True
 
 
-async def _runs_a_suspect(it: Lab) -> None:
+async def run_a_suspect(it: Lab) -> None:
     [claim] = it.engine.held_claims
     it.engine.consumer.solitude.begin(claim, 1)
 
 
-async def _has_outlived_a_suspect(it: Lab) -> None:
-    await _runs_a_suspect(it)
+async def outlive_a_suspect(it: Lab) -> None:
+    await run_a_suspect(it)
     solitude = it.engine.consumer.solitude
     solitude._alone, solitude._outlived = None, solitude._alone
 
 
-async def _looks(it: Lab) -> None:
+async def begin_look(it: Lab) -> None:
     it.engine.feeder.is_looking = True
 
 
-async def _postpones_a_heartbeat(it: Lab) -> None:
+async def postpone_heartbeat(it: Lab) -> None:
     it.engine.feeder.is_heartbeat_postponed = True
 
 
 @ON_ASYNCIO
 @pytest.mark.parametrize(
     "condition",
-    [_is_held_back, _is_stopping, _runs_a_suspect, _has_outlived_a_suspect, _looks, _postpones_a_heartbeat],
+    [hold_starts, begin_stop, run_a_suspect, outlive_a_suspect, begin_look, postpone_heartbeat],
 )
-async def test_trigger_emitted_beside_a_bar_to_starts_takes_no_slot(tmp_path, condition):
+async def test_trigger_emitted_while_starts_are_barred_takes_no_slot(tmp_path, condition):
     gates = Gates("first")
     app = gates.app()
     async with lab(app, tmp_path) as it:
         await it.idle()
         await app.emit("work", {"name": "first"})
-        await it.until(lambda: gates.began == ["first"])
+        await it.until(lambda: gates.begun_names == ["first"])
         await condition(it)
         taken = it.engine.consumer.slots.taken
         assert not it.engine.requests.due_emits._may_start()
@@ -164,23 +164,23 @@ async def test_trigger_emitted_beside_a_bar_to_starts_takes_no_slot(tmp_path, co
 
 
 async def test_trigger_emitted_behind_a_claim_in_a_running_commit_starts_after_that_claim(tmp_path):
-    """A slot is freed while the first one is still being written."""
+    """A slot becomes free while the first trigger is still being written."""
     gates = Gates("running")
     app = gates.app()
     async with lab(app, tmp_path, settings(concurrency=2)) as it:
         await it.idle()
         await app.emit("work", {"name": "running"})
-        await it.until(lambda: gates.began == ["running"])
-        it.engine.consumer.slots.taken += 1  # as if another ran
+        await it.until(lambda: gates.begun_names == ["running"])
+        it.engine.consumer.slots.taken += 1  # as if another trigger ran
         async with anyio.create_task_group() as tasks:
             with write_lock(it.path):
                 tasks.start_soon(app.emit, "work", {"name": "first"})
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 it.engine.consumer.release_slot()
                 tasks.start_soon(app.emit, "work", {"name": "second"})
                 await it.until(lambda: len(it.engine.writer.queue) == 1)
                 assert it.engine.feeder.starting == set()
-        await it.until(lambda: len(gates.began) == 3)
+        await it.until(lambda: len(gates.begun_names) == 3)
         started = it.rows("SELECT trigger_id FROM executions ORDER BY seq")
         order = it.rows("SELECT id AS trigger_id FROM triggers ORDER BY seq")
         assert started == order
@@ -188,7 +188,7 @@ async def test_trigger_emitted_behind_a_claim_in_a_running_commit_starts_after_t
 
 
 async def test_emitter_cancelled_during_the_joint_commit_loses_no_started_trigger(tmp_path):
-    """No heartbeat is needed: the attempt is in the engine's hands as soon as it is on disk."""
+    """No heartbeat is needed, because the engine owns the attempt once it is on disk."""
     gates = Gates()
     app = gates.app()
     async with lab(app, tmp_path) as it:
@@ -197,10 +197,10 @@ async def test_emitter_cancelled_during_the_joint_commit_loses_no_started_trigge
         async with anyio.create_task_group() as tasks:
             with write_lock(it.path):
                 tasks.start_soon(app.emit, "work", {"name": "cut off"})
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 tasks.cancel_scope.cancel()
         await it.until(lambda: it.engine.counts["DONE"] == 1)
-        assert (gates.began, it.engine.feeder.polls) == (["cut off"], polls)
+        assert (gates.begun_names, it.engine.feeder.polls) == (["cut off"], polls)
         await it.idle()
         assert_at_rest(it)
 
@@ -213,7 +213,7 @@ async def test_emitter_cancelled_before_the_joint_commit_writes_nothing(tmp_path
         async with anyio.create_task_group() as tasks:
             with write_lock(it.path):
                 tasks.start_soon(it.engine.round_trip)
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 with anyio.CancelScope() as scope:
                     async with anyio.create_task_group() as emitters:
                         emitters.start_soon(app.emit, "work")
@@ -222,12 +222,12 @@ async def test_emitter_cancelled_before_the_joint_commit_writes_nothing(tmp_path
                 assert_at_rest(it)
         assert it.rows("SELECT id FROM triggers") == []
         await app.emit("work", {"name": "next"})
-        await it.until(lambda: gates.began == ["next"])
+        await it.until(lambda: gates.begun_names == ["next"])
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_emit_closed_by_its_caller_gives_no_slot_back_twice(tmp_path, anyio_backend):
-    """A coroutine that is closed hears no answer, and its trigger may still start."""
+    """A closed coroutine receives no answer, and its trigger may still start."""
     gates = Gates("closed")
     app = gates.app()
     async with lab(app, tmp_path) as it:
@@ -235,10 +235,10 @@ async def test_emit_closed_by_its_caller_gives_no_slot_back_twice(tmp_path, anyi
         with write_lock(it.path):
             emit = app.emit("work", {"name": "closed"})
             emit.send(None)
-            await waits_for_lock(it)
+            await wait_for_lock(it)
             emit.close()
             assert_at_rest(it)
-        await it.until(lambda: gates.began == ["closed"])
+        await it.until(lambda: gates.begun_names == ["closed"])
         assert it.engine.consumer.slots.taken == 1
         gates.gates["closed"].set()
         await it.until(lambda: it.engine.counts["DONE"] == 1)
@@ -253,14 +253,14 @@ async def test_emit_on_a_full_disk_is_refused_and_gives_its_slot_back(tmp_path, 
     async with lab(app, tmp_path) as it:
         await it.idle()
         disk.fill()
-        for _ in range(20):  # more than there are slots
+        for _ in range(20):  # more emits than slots
             with pytest.raises(StorageFull):
                 await app.emit("work")
         assert_at_rest(it)
         disk.free()
         emitted = await app.emit("work", {"name": "after"})
         await it.settled(emitted.id)
-    assert (gates.began, look(it.path, "SELECT count(*) AS n FROM triggers")) == (["after"], [{"n": 1}])
+    assert (gates.begun_names, look(it.path, "SELECT count(*) AS n FROM triggers")) == (["after"], [{"n": 1}])
 
 
 async def test_emit_whose_flush_fails_is_of_unknown_outcome_and_runs_nothing(tmp_path, disk):
@@ -276,7 +276,7 @@ async def test_emit_whose_flush_fails_is_of_unknown_outcome_and_runs_nothing(tmp
             assert unknown.value.spec.id is not None
             await anyio.sleep_forever()
     disk.free()
-    assert gates.began == []
+    assert gates.begun_names == []
 
 
 async def test_engine_stopped_during_the_joint_commit_runs_the_accepted_trigger(tmp_path):
@@ -287,15 +287,15 @@ async def test_engine_stopped_during_the_joint_commit_runs_the_accepted_trigger(
             await it.idle()
             with write_lock(it.path):
                 tasks.start_soon(app.emit, "work", {"name": "last"})
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 it.engine.stop()
                 assert not it.engine.consumer.is_idle, "the drain waits for it"
-    assert gates.began == ["last"]
+    assert gates.begun_names == ["last"]
     assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "DONE", "attempts": 1}]
 
 
 async def test_engine_left_during_the_joint_commit_releases_the_trigger(tmp_path):
-    """The grace is over before the commit: no code runs, and no attempt is lost."""
+    """The grace ends before the commit: no code runs and no attempt is lost."""
     gates = Gates()
     app = gates.app()
     async with anyio.create_task_group() as tasks:
@@ -303,10 +303,10 @@ async def test_engine_left_during_the_joint_commit_releases_the_trigger(tmp_path
             await it.idle()
             with write_lock(it.path):
                 tasks.start_soon(app.emit, "work")
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 it.engine.stop()
                 it.engine.consumer.leave()
-    assert gates.began == []
+    assert gates.begun_names == []
     assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "PENDING", "attempts": 0}]
 
 
@@ -317,8 +317,8 @@ async def test_refused_emit_lets_the_drain_end(tmp_path, disk):
             async with lab(app, tmp_path, settings(shutdown_grace=100 * PATIENCE)) as it:
                 await it.idle()
                 with write_lock(it.path):
-                    tasks.start_soon(_refused, app)
-                    await waits_for_lock(it)
+                    tasks.start_soon(assert_emit_refused, app)
+                    await wait_for_lock(it)
                     it.engine.stop()
                     await anyio.lowlevel.checkpoint()
                     disk.fill()
@@ -327,38 +327,38 @@ async def test_refused_emit_lets_the_drain_end(tmp_path, disk):
     assert look(it.path, "SELECT id FROM triggers") == []
 
 
-async def _refused(app: App) -> None:
+async def assert_emit_refused(app: App) -> None:
     with pytest.raises(StorageFull):
         await app.emit("work")
 
 
 async def test_heartbeat_during_the_joint_commit_leaves_the_trigger_to_its_attempt(tmp_path):
-    """It would find a claim that the engine does not know yet, and give the trigger to a second attempt."""
+    """A heartbeat would find a claim that the engine does not know yet, and release it for a second attempt."""
     clock = VirtualClock()
     gates = Gates("long")
     app = gates.app()
     async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         await it.idle()
-        beats = _heartbeats(it)
+        beats = next_heartbeat_limit(it)
         async with anyio.create_task_group() as tasks:
             with write_lock(it.path):
                 tasks.start_soon(app.emit, "work", {"name": "long"})
-                await waits_for_lock(it)
+                await wait_for_lock(it)
                 clock.advance(seconds=30)
                 it.engine.feeder.ring()
                 await it.until(lambda: it.engine.feeder.is_looking)
                 assert it.engine.feeder.is_heartbeat_postponed
-        await it.until(lambda: _heartbeats(it) > beats)
+        await it.until(lambda: next_heartbeat_limit(it) > beats)
         await it.idle_window()
         assert it.rows("SELECT status, attempts, starts FROM triggers") == [
             {"status": "CLAIMED", "attempts": 1, "starts": 1}
         ]
         gates.gates["long"].set()
-    assert gates.began == ["long"]
+    assert gates.begun_names == ["long"]
 
 
-def _heartbeats(it: Lab) -> float:
-    """The moment before which no further heartbeat is due."""
+def next_heartbeat_limit(it: Lab) -> float:
+    """Return the time before which no further heartbeat is due."""
     return it.engine.feeder._heartbeat_at
 
 
@@ -368,14 +368,14 @@ def _heartbeats(it: Lab) -> float:
     "step", [TriggerService.emit_claimed, ClaimService.start_all, Recorder.open_all, AttemptCommits.start_all]
 )
 async def test_engine_fault_in_the_joint_commit_loses_no_accepted_trigger(tmp_path, step, when):
-    """It meets one of two that share the commit, once: that one is accepted by itself, and starts later."""
+    """The fault occurs once, in the shared commit. The failing trigger is accepted by itself and starts later."""
     gates = Gates()
     app = gates.app()
-    with Fault(cast(FunctionType, step), "bad", 2, when).installed() as injected:  # with the other, and alone
+    with Fault(cast(FunctionType, step), "bad", 2, when).installed() as injected:  # in the shared commit, then alone
         async with lab(app, tmp_path) as it:
             await it.idle()
             injected.armed = True
-            await _emit_together(it, "bad", "good")
+            await emit_together(it, "bad", "good")
             await it.until(lambda: it.engine.counts["DONE"] == 2)
             await it.idle()
             assert_at_rest(it)
@@ -391,7 +391,7 @@ async def test_engine_fault_at_every_start_fails_only_that_trigger(tmp_path):
         async with lab(app, tmp_path) as it:
             await it.idle()
             injected.armed = True
-            await _emit_together(it, "bad", "good")
+            await emit_together(it, "bad", "good")
             await it.until(lambda: it.engine.counts["DONE"] + it.engine.counts["FAILED"] == 2)
             await it.idle()
             assert_at_rest(it)
@@ -402,19 +402,19 @@ async def test_engine_fault_at_every_start_fails_only_that_trigger(tmp_path):
     ]
 
 
-async def _emit_together(it: Lab, *names: str) -> None:
+async def emit_together(it: Lab, *names: str) -> None:
     """Emit into one commit."""
     async with anyio.create_task_group() as tasks:
         with write_lock(it.path):
             tasks.start_soon(it.engine.round_trip)
-            await waits_for_lock(it)
+            await wait_for_lock(it)
             for name in names:
-                emit: Callable[[], Any] = _emit(it.app, name)
+                emit: Callable[[], Any] = emitter_of(it.app, name)
                 tasks.start_soon(emit)
             await it.until(lambda: len(it.engine.writer.queue) == len(names))
 
 
-def _emit(app: App, name: str) -> Callable[[], Any]:
+def emitter_of(app: App, name: str) -> Callable[[], Any]:
     async def emit() -> None:
         await app.emit("work", {"name": name}, description=name)
 
@@ -422,7 +422,7 @@ def _emit(app: App, name: str) -> Callable[[], Any]:
 
 
 async def test_engine_fault_at_the_handover_ends_the_engine_and_loses_no_trigger(tmp_path):
-    """As after every start: what is on disk as started is in nobody's hands, and the next start counts a crash."""
+    """No engine owns the started attempt on disk, so the next start counts a crash, as after every crash."""
     gates = Gates()
     app = gates.app()
     with Fault(cast(FunctionType, Consumer.take_started), "bad", 1).installed() as injected:
@@ -435,7 +435,7 @@ async def test_engine_fault_at_the_handover_ends_the_engine_and_loses_no_trigger
     async with lab(gates.app(), tmp_path) as it:
         await it.idle()
         [row] = it.rows("SELECT status, attempts, crash_count FROM triggers")
-    assert (row["status"], row["crash_count"], gates.began) == ("DONE", 1, ["bad"])
+    assert (row["status"], row["crash_count"], gates.begun_names) == ("DONE", 1, ["bad"])
 
 
 @ON_ASYNCIO
@@ -447,14 +447,14 @@ async def test_expired_trigger_settles_as_stale_in_the_emit_commit(tmp_path):
         await it.idle()
         async with anyio.create_task_group() as tasks:
             with write_lock(it.path):
-                tasks.start_soon(_emit_expiring, app, clock.now() + 5)
-                await waits_for_lock(it)
+                tasks.start_soon(emit_expiring, app, clock.now() + 5)
+                await wait_for_lock(it)
                 clock.advance(seconds=10)
         await it.until(lambda: it.rows("SELECT reason FROM triggers") == [{"reason": "stale"}])
         await it.idle()
         assert_at_rest(it)
-    assert gates.began == []
+    assert gates.begun_names == []
 
 
-async def _emit_expiring(app: App, at: float) -> None:
+async def emit_expiring(app: App, at: float) -> None:
     await app.emit("work", expires_at=at)

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.anyio
 
 
 def errors(it: Lab) -> list[tuple[str, bool]]:
-    """Code and `effect_possible` of each response that is an error, the first first."""
+    """Return (code, effect_possible) for each error response, oldest first."""
     rows = it.rows("SELECT response_json FROM executions WHERE error_code IS NOT NULL ORDER BY seq")
-    told = [json.loads(row["response_json"])["error"] for row in rows]
-    return [(error["code"], error["effect_possible"]) for error in told]
+    failures = [json.loads(row["response_json"])["error"] for row in rows]
+    return [(error["code"], error["effect_possible"]) for error in failures]
 
 
 async def test_effect_possible_is_false_without_an_irreversible_action(tmp_path):
@@ -132,14 +132,14 @@ async def test_effect_possible_is_true_when_an_attempt_times_out_during_a_call(t
         await ctx.act(send)
 
     async with lab(app, tmp_path) as it:
-        task = await begin(it, turn, timeout=1.5, max_attempts=1)  # time enough for an intent
+        task = await begin(it, turn, timeout=1.5, max_attempts=1)  # enough time to write an intent
         await gate.inside.wait()
         await it.ended(task)
         assert (statuses(it), errors(it)) == (["UNKNOWN"], [("AGENT_TIMEOUT", True)])
 
 
 @pytest.mark.parametrize("acts", [False, True])
-async def test_effect_possible_of_a_cancelled_task_tells_whether_a_call_was_running(tmp_path, acts):
+async def test_effect_possible_of_a_cancelled_task_is_true_if_a_call_was_running(tmp_path, acts):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
     began = gate.inside if acts else anyio.Event()

@@ -71,7 +71,7 @@ async def test_trigger_emitted_to_a_full_or_paused_engine_stays_pending(tmp_path
 
 
 async def test_trigger_emitted_behind_due_triggers_starts_in_order_of_emit(tmp_path):
-    """The last look left something behind, so the new one must not overtake it."""
+    """Due triggers remain from the last poll, so the new trigger must not overtake them."""
     app, gate = app_with_gate()
     async with lab(app, tmp_path, settings(concurrency=1, claim_batch=2)) as it:
         await it.idle()
@@ -85,7 +85,7 @@ async def test_trigger_emitted_behind_due_triggers_starts_in_order_of_emit(tmp_p
 
 
 async def test_emit_cancelled_during_the_commit_loses_no_accepted_trigger(tmp_path):
-    """It may be on disk as claimed, and its caller is gone: the next heartbeat hands it back."""
+    """The trigger may be on disk as claimed after its caller was cancelled. The next heartbeat releases the claim."""
     clock = VirtualClock()
     app, gate = app_with_gate()
     gate.set()

@@ -18,8 +18,8 @@ from tests.support.loops import ON_ASYNCIO
 pytestmark = pytest.mark.anyio
 
 
-def an_app(running: set[str], gates: dict[str, anyio.Event]) -> App:
-    """Each work runs until its gate opens; without a gate it ends at once."""
+def build_app(running: set[str], gates: dict[str, anyio.Event]) -> App:
+    """Build an app whose workflow runs until the gate of its name opens, or ends at once without a gate."""
     app = App()
 
     @app.workflow("work")
@@ -33,7 +33,7 @@ def an_app(running: set[str], gates: dict[str, anyio.Event]) -> App:
 
 
 def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int = 2) -> dict[str, str]:
-    """Emit before the engine starts; the ids by name. Suspects have been in crashes."""
+    """Emit before the engine starts and return the ids by name. The given crash count is set for suspects."""
     with Producer(path) as producer:
         ids = {name: producer.emit("work", {"name": name}).id for name in names}
     core = Services(path, settings())
@@ -44,7 +44,7 @@ def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int =
     return ids
 
 
-def said(it: Lab) -> LiveState:
+def read_live_state(it: Lab) -> LiveState:
     core = Services(it.path, settings())
     with core.reading() as reader:
         return live_state(reader)
@@ -56,7 +56,7 @@ async def test_suspect_starts_first_and_alone_when_nothing_runs(tmp_path):
     gates = {name: anyio.Event() for name in ("one", "two", "suspect")}
     ids = emit(tmp_path / "agent.db", "one", "two", "suspect", suspects=("suspect",))
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: bool(running))
         await anyio.sleep(0.05)
         first = set(running)
@@ -76,13 +76,13 @@ async def test_suspect_past_the_time_alone_is_joined_by_others_and_marked_not_al
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
-        beside = it.trigger(ids["suspect"])
+        suspect = it.trigger(ids["suspect"])
         gates["suspect"].set()
         await it.until(lambda: it.engine.counts["DONE"] == 2)
 
-    assert (beside["status"], beside["started_alone"]) == ("CLAIMED", 0)
+    assert (suspect["status"], suspect["started_alone"]) == ("CLAIMED", 0)
 
 
 @ON_ASYNCIO
@@ -91,7 +91,7 @@ async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tm
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
 
-    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: it.engine.consumer.solitude.outlived is not None)
         row = it.trigger(ids["suspect"])
         gates["suspect"].set()
@@ -108,29 +108,29 @@ async def test_suspect_time_alone_doubles_with_each_crash_and_is_in_live_state(t
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",), crashes=crashes)
 
-    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: said(it).alone is not None)
-        told = said(it)
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: read_live_state(it).alone is not None)
+        live = read_live_state(it)
         started_at = it.trigger(ids["suspect"])["started_at"]
         gates["suspect"].set()
-        await it.until(lambda: said(it).alone is None)
+        await it.until(lambda: read_live_state(it).alone is None)
 
-    assert told.alone == ids["suspect"]
-    assert told.alone_since is not None
-    assert told.alone_since == pytest.approx(started_at, abs=10)
-    assert told.alone_until is not None
-    assert told.alone_until - started_at == pytest.approx(seconds, abs=10)
+    assert live.alone == ids["suspect"]
+    assert live.alone_since is not None
+    assert live.alone_since == pytest.approx(started_at, abs=10)
+    assert live.alone_until is not None
+    assert live.alone_until - started_at == pytest.approx(seconds, abs=10)
 
 
 @ON_ASYNCIO
 async def test_suspect_starts_marked_not_alone_after_waiting_for_long_work(tmp_path, monkeypatch):
-    """Long work must not keep all others from starting for as long as it takes."""
+    """Other triggers must not wait for a suspect while the suspect waits for long work."""
     monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.1)
     running: set[str] = set()
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
@@ -148,7 +148,7 @@ async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
@@ -167,7 +167,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
     gates = {"long": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
@@ -183,7 +183,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
 
 
 async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path, monkeypatch):
-    """After two crashes with many running triggers each of them is a suspect, and each took its time alone."""
+    """After two crashes with many running triggers, all of them are suspects with a time alone each."""
     monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.2)
     monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(exclusive_run, "SLICE_SECONDS", 0.02)
@@ -192,7 +192,7 @@ async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path,
     gates = {name: anyio.Event() for name in suspects}
     ids = emit(tmp_path / "agent.db", *suspects, "other", suspects=suspects)
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=16)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=16)) as it:
         began = anyio.current_time()
         await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
         await it.until(lambda: running == set(suspects))
@@ -201,7 +201,7 @@ async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path,
             gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 9)
 
-    assert waited < 1.0  # and not eight times as long
+    assert waited < 1.0  # the times alone of eight suspects add up to 1.6 seconds
 
 
 @ON_ASYNCIO
@@ -210,16 +210,16 @@ async def test_time_alone_is_divided_among_all_suspects(tmp_path, monkeypatch):
     gates = {name: anyio.Event() for name in ("one", "two", "three")}
     emit(tmp_path / "agent.db", *gates, suspects=tuple(gates))
 
-    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: said(it).alone is not None)
-        told = said(it)
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: read_live_state(it).alone is not None)
+        live = read_live_state(it)
         for gate in gates.values():
             gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 3)
 
-    assert told.alone_since is not None
-    assert told.alone_until is not None
-    assert told.alone_until - told.alone_since == pytest.approx(exclusive_run.ALONE_SECONDS / 3)
+    assert live.alone_since is not None
+    assert live.alone_until is not None
+    assert live.alone_until - live.alone_since == pytest.approx(exclusive_run.ALONE_SECONDS / 3)
 
 
 async def test_work_that_was_in_no_crash_starts_while_a_suspect_waits(tmp_path):
@@ -227,7 +227,7 @@ async def test_work_that_was_in_no_crash_starts_while_a_suspect_waits(tmp_path):
     gates = {"long": anyio.Event(), "suspect": anyio.Event(), "crashed once": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "crashed once", "other", suspects=("suspect",))
         core = Services(it.path, settings())

@@ -27,7 +27,7 @@ HOUR = 3600.0
 HOURLY = RetryPolicy(max_attempts=3, base=HOUR, cap=HOUR)
 
 
-class OfNoKind(BaseException):
+class PlainBaseException(BaseException):
     pass
 
 
@@ -69,7 +69,7 @@ class RetrySoon(Retry):
         self.after = "soon"  # type: ignore[assignment]
 
 
-class NoMoment(Snooze):
+class NoTime(Snooze):
     def __init__(self) -> None:
         self.until = float("nan")
 
@@ -79,7 +79,7 @@ class Limited(CraftcoreError):
     retry_after = 42
 
 
-class Raising(CraftcoreError):
+class BrokenRetryAfter(CraftcoreError):
     @property
     def retry_after(self) -> float:  # type: ignore[override]
         raise ValueError("no wait")
@@ -91,11 +91,11 @@ class Nameless(type):
         raise OSError("no name")
 
 
-class OfNoName(Exception, metaclass=Nameless):
+class NamelessError(Exception, metaclass=Nameless):
     pass
 
 
-class OfNoClass(Exception):
+class ClasslessError(Exception):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         raise OSError("no class")
@@ -107,14 +107,14 @@ class OwnGroup(ExceptionGroup[Exception]):
         raise OSError("no exceptions")
 
 
-class OwnWords(str):
+class TextSubclass(str):
     def __getitem__(self, index: Any) -> str:
         raise OSError("no words")
 
 
-class Wordy(Exception):
+class TextSubclassError(Exception):
     def __str__(self) -> str:
-        return OwnWords("own words")
+        return TextSubclass("text subclass")
 
 
 class ExitsInDetails(Fail):
@@ -143,7 +143,7 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
     ("no words", ValueError, "INTERNAL_AGENT_ERROR", "ValueError", {"exception_type": "ValueError"}),
     ("^C", KeyboardInterrupt, "INTERNAL_AGENT_ERROR", "KeyboardInterrupt", {"exception_type": "KeyboardInterrupt"}),
     ("exit", lambda: SystemExit(3), "INTERNAL_AGENT_ERROR", "3", {"exception_type": "SystemExit"}),
-    ("base", lambda: OfNoKind("?"), "INTERNAL_AGENT_ERROR", "?", {"exception_type": "OfNoKind"}),
+    ("base", lambda: PlainBaseException("?"), "INTERNAL_AGENT_ERROR", "?", {"exception_type": "PlainBaseException"}),
     ("str raises", Unprintable, "INTERNAL_AGENT_ERROR", "Unprintable", {"exception_type": "Unprintable"}),
     ("str exits", Fatal, "INTERNAL_AGENT_ERROR", "Fatal", {"exception_type": "Fatal"}),
     (
@@ -162,7 +162,7 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
     ),
     (
         "group of base",
-        lambda: BaseExceptionGroup("two", [SystemExit("a"), OfNoKind("b")]),
+        lambda: BaseExceptionGroup("two", [SystemExit("a"), PlainBaseException("b")]),
         "INTERNAL_AGENT_ERROR",
         "a; b",
         {"exception_type": "BaseExceptionGroup"},
@@ -196,9 +196,9 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
     ("no details", NoDetails, "INTERNAL_AGENT_ERROR", "NoDetails", {"exception_type": "NoDetails"}),
     ("Fail without init", NoInit, "AGENT_ERROR", "NoInit", {}),
     ("Retry soon", RetrySoon, "AGENT_ERROR", "RetrySoon", {}),
-    ("no moment", NoMoment, "INTERNAL_AGENT_ERROR", "NoMoment", {"exception_type": "NoMoment"}),
-    ("no name", OfNoName, "INTERNAL_AGENT_ERROR", "OfNoName", {"exception_type": "OfNoName"}),
-    ("no class", OfNoClass, "INTERNAL_AGENT_ERROR", "OfNoClass", {"exception_type": "OfNoClass"}),
+    ("no time", NoTime, "INTERNAL_AGENT_ERROR", "NoTime", {"exception_type": "NoTime"}),
+    ("no name", NamelessError, "INTERNAL_AGENT_ERROR", "NamelessError", {"exception_type": "NamelessError"}),
+    ("no class", ClasslessError, "INTERNAL_AGENT_ERROR", "ClasslessError", {"exception_type": "ClasslessError"}),
     (
         "own group",
         lambda: OwnGroup("own", [ValueError("a")]),
@@ -206,10 +206,22 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
         "a",
         {"exception_type": "ValueError"},
     ),
-    ("own words", Wordy, "INTERNAL_AGENT_ERROR", "Wordy", {"exception_type": "Wordy"}),
+    (
+        "text subclass",
+        TextSubclassError,
+        "INTERNAL_AGENT_ERROR",
+        "TextSubclassError",
+        {"exception_type": "TextSubclassError"},
+    ),
     ("closed", GeneratorExit, "INTERNAL_AGENT_ERROR", "GeneratorExit", {"exception_type": "GeneratorExit"}),
     ("details exit", ExitsInDetails, "INTERNAL_AGENT_ERROR", "ExitsInDetails", {"exception_type": "ExitsInDetails"}),
-    ("retry_after raises", lambda: Raising("x"), "INTERNAL_AGENT_ERROR", "x", {"exception_type": "Raising"}),
+    (
+        "retry_after raises",
+        lambda: BrokenRetryAfter("x"),
+        "INTERNAL_AGENT_ERROR",
+        "x",
+        {"exception_type": "BrokenRetryAfter"},
+    ),
 ]
 
 
@@ -234,23 +246,25 @@ async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
     async def good() -> None: ...
 
     async with lab(app, tmp_path) as it:
-        for name, error, code, message, details in CASES:
-            makes.append(error)
+        for name, make_error, code, message, details in CASES:
+            makes.append(make_error)
             for kind in kinds:
                 case = (name, kind)
                 row = await it.settled((await app.emit(kind)).id)
-                told = it.response(row["id"])["error"]
-                where = told["details"].pop("where", None)
-                assert (told["code"], told["message"], told["details"]) == (code, message, details), case
-                assert (where is None) is ("exception_type" not in details), f"{case}: said of what is no error of ours"
-                assert told["retryable"] is (row["status"] == "DEAD"), case
-                assert (told["effect_possible"], told["retry_after"]) == (False, None), case
+                recorded = it.response(row["id"])["error"]
+                frames = recorded["details"].pop("where", None)
+                assert (recorded["code"], recorded["message"], recorded["details"]) == (code, message, details), case
+                assert (frames is None) is ("exception_type" not in details), (
+                    f"{case}: only an error that is not of craftcore has a type"
+                )
+                assert recorded["retryable"] is (row["status"] == "DEAD"), case
+                assert (recorded["effect_possible"], recorded["retry_after"]) == (False, None), case
                 assert (row["error_code"], row["error_message"]) == (code, message), case
             assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", name
 
 
 async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_path):
-    """In a step of a task: between the workflow and the library that raised stand the engine's own frames."""
+    """The error is raised in a library below a step, with frames of the engine between workflow and library."""
     app = App()
 
     def parse() -> None:
@@ -266,9 +280,9 @@ async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_pa
             details = it.response(row["id"])["error"]["details"]
 
     author, raiser, *library = details["where"]
-    here = Path(__file__)
-    assert re.fullmatch(rf"{re.escape(str(here))}:\d+ in bad", author)
-    assert re.fullmatch(rf"{re.escape(str(here))}:\d+ in parse", raiser)
+    module_path = Path(__file__)
+    assert re.fullmatch(rf"{re.escape(str(module_path))}:\d+ in bad", author)
+    assert re.fullmatch(rf"{re.escape(str(module_path))}:\d+ in parse", raiser)
     assert library[-1].endswith(" in raw_decode")
     assert not [place for place in details["where"] if "/craftcore/engine/" in place or "/anyio/" in place]
     [line] = [line for line in lines if line["event"] == "trigger.settled"]
@@ -288,7 +302,7 @@ def test_deep_traceback_keeps_the_places_at_both_ends():
     assert len(places) == FIRST + LAST
     assert "test_deep_traceback" in places[0]
     lines = [int(re.findall(r":(\d+) in ", place)[0]) for place in places[-2:]]
-    assert lines[0] > lines[1], "it ends where it was raised"
+    assert lines[0] > lines[1], "the innermost frame is the last"
 
 
 def test_traceback_places_are_empty_if_never_raised_and_first_of_a_group():
@@ -352,14 +366,14 @@ async def test_failure_details_larger_than_the_response_limit_are_not_stored(tmp
         assert error["details"]["details_unstored"] == "too large"
 
 
-async def test_retry_after_that_is_no_valid_number_is_ignored():
+async def test_invalid_retry_after_is_ignored():
     class Asks(Exception):
         def __init__(self, retry_after: object) -> None:
             self.retry_after = retry_after
 
     for asked in ("7", True, -1, float("nan"), float("inf"), 1e12, None):
         assert wait_asked(Asks(asked)) is None
-    assert [wait_asked(error) for error in (Asks(7), ValueError(), Raising("x"))] == [7.0, None, None]
+    assert [wait_asked(error) for error in (Asks(7), ValueError(), BrokenRetryAfter("x"))] == [7.0, None, None]
 
 
 async def test_snooze_until_a_past_time_is_due_in_a_second():
@@ -368,7 +382,7 @@ async def test_snooze_until_a_past_time_is_due_in_a_second():
     assert outcome_of(Snooze(until=NEW_YEAR + 0.5), NEW_YEAR) == Snoozed(until=NEW_YEAR + 0.5)
 
 
-# Recorded where it is looked for
+# Where errors are recorded
 
 
 async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(tmp_path):
@@ -400,11 +414,11 @@ async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(
         assert row["error_code"] == "TRANSPORT_ERROR"
 
 
-# What is tried again, and when
+# Retries
 
 
 async def first_failure(it: Lab, name: str = "fails") -> dict[str, Any]:
-    """The row of a new trigger once its first attempt has failed."""
+    """Emit a trigger, wait until its first attempt has failed, and return its row."""
     emitted = await it.app.emit(name)
     await it.until(lambda: it.trigger(emitted.id)["error_code"] is not None)
     return it.trigger(emitted.id)
@@ -420,41 +434,41 @@ def failing_with(error: Callable[[], BaseException], **declared: Any) -> App:
     return app
 
 
-def waits(row: dict[str, Any]) -> float:
-    """Seconds until it is tried again."""
+def retry_delay(row: dict[str, Any]) -> float:
+    """Return the seconds until the next attempt."""
     assert row["status"] == "PENDING", row
     return float(row["not_before"]) - NEW_YEAR
 
 
 @pytest.mark.parametrize("retry_after", [None, 7.0])
 async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_path, retry_after):
-    class Ours(CraftcoreError):
+    class OwnError(CraftcoreError):
         pass
 
-    async with lab(failing_with(lambda: Ours("said")), tmp_path, clock=VirtualClock()) as it:
+    async with lab(failing_with(lambda: OwnError("said")), tmp_path, clock=VirtualClock()) as it:
         for code in ErrorCode:
-            Ours.code, Ours.retry_after = code, retry_after
+            OwnError.code, OwnError.retry_after = code, retry_after
             row = await first_failure(it)
             assert row["error_code"] == code
             if code in (
                 *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
                 *("TRANSPORT_ERROR", "STORAGE_FULL", "WORKER_DIED"),
             ):
-                assert HOUR / 2 <= waits(row) <= HOUR, code
+                assert HOUR / 2 <= retry_delay(row) <= HOUR, code
             elif code == "RATE_LIMIT":
-                assert waits(row) == 7 if retry_after else HOUR / 2 <= waits(row) <= HOUR, code
+                assert retry_delay(row) == 7 if retry_after else HOUR / 2 <= retry_delay(row) <= HOUR, code
             else:
                 assert (row["status"], row["not_before"]) == ("FAILED", None), code
 
 
 @pytest.mark.parametrize("code", ["AGENT_ERROR", "INTERNAL_AGENT_ERROR", "ROUTING_ERROR"])
 async def test_retryable_error_with_a_single_attempt_policy_is_not_retried(tmp_path, code):
-    class Ours(CraftcoreError):
+    class OwnError(CraftcoreError):
         pass
 
-    Ours.code = ErrorCode(code)
+    OwnError.code = ErrorCode(code)
 
-    async with lab(failing_with(lambda: Ours("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as it:
+    async with lab(failing_with(lambda: OwnError("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as it:
         row = await first_failure(it)
         assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 1, code)
 
@@ -482,7 +496,7 @@ async def test_rate_limit_waits_for_retry_after_or_else_the_backoff(tmp_path, as
     ) as it:
         row = await first_failure(it)
         assert (row["error_code"], row["error_message"]) == ("RATE_LIMIT", "slow down")
-        assert low <= waits(row) <= high
+        assert low <= retry_delay(row) <= high
         assert it.response(row["id"])["error"]["retry_after"] == after
 
 
@@ -512,7 +526,7 @@ async def test_retry_with_an_unknown_code_fails_and_lists_the_retryable_codes(tm
         )
 
 
-# Refused before anything is written
+# Refusals before any write
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "x" * 201])
@@ -545,7 +559,7 @@ async def test_payload_is_accepted_up_to_the_limit_and_refused_a_byte_above(tmp_
         assert it.rows("SELECT * FROM triggers") == []
 
 
-# Cancelled
+# Cancellation
 
 
 async def test_cancelled_task_has_the_aborted_code_in_task_trigger_and_records(tmp_path):
@@ -563,7 +577,11 @@ async def test_cancelled_task_has_the_aborted_code_in_task_trigger_and_records(t
         row = await it.ended(task)
         assert (row["status"], row["error_code"]) == ("CANCELLED", "WORKFLOW_ABORTED")
         assert it.trigger(task)["error_code"] == "WORKFLOW_ABORTED"
-        told = it.response(task)["error"]
-        assert (told["code"], told["retryable"], told["effect_possible"]) == ("WORKFLOW_ABORTED", False, False)
+        recorded = it.response(task)["error"]
+        assert (recorded["code"], recorded["retryable"], recorded["effect_possible"]) == (
+            "WORKFLOW_ABORTED",
+            False,
+            False,
+        )
         [end] = it.rows("SELECT payload_json FROM events WHERE type = 'AGENT_ATTEMPT_END'")
         assert json.loads(end["payload_json"])["error_code"] == "WORKFLOW_ABORTED"

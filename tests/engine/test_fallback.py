@@ -43,8 +43,8 @@ FELL_BACK_ONCE = [
 ]
 
 
-def told(it: Lab, id: str, type_: str) -> list[dict[str, Any]]:
-    """What the events of one type say, over all attempts of a trigger or a task."""
+def event_payloads(it: Lab, id: str, type_: str) -> list[dict[str, Any]]:
+    """Return the payloads of the events of one type over all attempts of a trigger or task."""
     rows = it.rows(
         "SELECT payload_json FROM events JOIN executions ON executions.seq = execution_seq "
         "WHERE :id IN (trigger_id, task_id) AND type = :type ORDER BY execution_seq, events.seq",
@@ -54,8 +54,8 @@ def told(it: Lab, id: str, type_: str) -> list[dict[str, Any]]:
     return [json.loads(row["payload_json"]) for row in rows]
 
 
-def failing(app: App, name: str, error: BaseException, **options: Any) -> None:
-    """Declare a workflow that raises this."""
+def declare_failing(app: App, name: str, error: BaseException, **options: Any) -> None:
+    """Declare a workflow that raises the given error."""
 
     @app.workflow(name, **options)
     async def fails() -> None:
@@ -64,7 +64,7 @@ def failing(app: App, name: str, error: BaseException, **options: Any) -> None:
 
 async def test_fallback_agent_runs_after_a_failure_and_the_record_has_eight_events(tmp_path):
     app = App()
-    failing(app, "a", Fail("OUT_OF_INK", "no ink"), fallback=["b"])
+    declare_failing(app, "a", Fail("OUT_OF_INK", "no ink"), fallback=["b"])
 
     @app.workflow("b")
     async def b() -> str:
@@ -76,13 +76,15 @@ async def test_fallback_agent_runs_after_a_failure_and_the_record_has_eight_even
         assert (row["status"], row["attempts"]) == ("DONE", 1)
         assert it.response(id)["payload"] == "written in chalk"
         assert it.events(id) == FELL_BACK_ONCE
-        [fell] = told(it, id, "FALLBACK_TRIGGERED")
+        [fell] = event_payloads(it, id, "FALLBACK_TRIGGERED")
         assert fell == {"from_agent": "a", "to_agent": "b", "reason": "OUT_OF_INK"}
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"]
-        first, second = told(it, id, "AGENT_ATTEMPT_END")
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"]
+        first, second = event_payloads(it, id, "AGENT_ATTEMPT_END")
         assert (first["agent"], first["status"], first["error_code"]) == ("a", "error", "OUT_OF_INK")
         assert (second["agent"], second["status"], "error_code" in second) == ("b", "success", False)
-        assert told(it, id, "ROUTER_DECISION") == [{"agent": "b", "intent": "a", "reason": "explicit workflow"}]
+        assert event_payloads(it, id, "ROUTER_DECISION") == [
+            {"agent": "b", "intent": "a", "reason": "explicit workflow"}
+        ]
         [record] = it.rows("SELECT workflow, routing_json, status FROM executions")
         assert (record["workflow"], record["status"]) == ("a", "success")
         assert json.loads(record["routing_json"]) == {
@@ -100,7 +102,7 @@ async def test_fallback_is_not_run_without_a_failure(tmp_path):
     async def a() -> str:
         return "a"
 
-    failing(app, "b", AssertionError("not to be run"))
+    declare_failing(app, "b", AssertionError("not to be run"))
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         await it.settled(id)
@@ -110,16 +112,16 @@ async def test_fallback_is_not_run_without_a_failure(tmp_path):
 
 async def test_fallback_agents_run_once_in_order_and_the_last_error_counts(tmp_path):
     app = App()
-    failing(app, "a", ValueError("first"), fallback=["b", "c"], max_attempts=2)
-    failing(app, "b", Fail("B_FAILED", "second"))
-    failing(app, "c", Retry("third"))
+    declare_failing(app, "a", ValueError("first"), fallback=["b", "c"], max_attempts=2)
+    declare_failing(app, "b", Fail("B_FAILED", "second"))
+    declare_failing(app, "c", Retry("third"))
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         row = await it.settled(id)
         assert (row["status"], row["attempts"]) == ("DEAD", 2)
         assert row["error_message"] == "third"
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b", "c"] * 2
-        assert [fell["reason"] for fell in told(it, id, "FALLBACK_TRIGGERED")] == [
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b", "c"] * 2
+        assert [fell["reason"] for fell in event_payloads(it, id, "FALLBACK_TRIGGERED")] == [
             "INTERNAL_AGENT_ERROR",
             "B_FAILED",
         ] * 2
@@ -128,8 +130,8 @@ async def test_fallback_agents_run_once_in_order_and_the_last_error_counts(tmp_p
 
 async def test_retry_policy_of_the_requested_workflow_applies_to_fallbacks(tmp_path):
     app = App()
-    failing(app, "a", Retry("a"), fallback=["b"], retry=RetryPolicy(max_attempts=4, base=0, cap=0))
-    failing(app, "b", Retry("b"), max_attempts=1)
+    declare_failing(app, "a", Retry("a"), fallback=["b"], retry=RetryPolicy(max_attempts=4, base=0, cap=0))
+    declare_failing(app, "b", Retry("b"), max_attempts=1)
     async with lab(app, tmp_path) as it:
         assert (await it.settled((await app.emit("a")).id))["attempts"] == 4
 
@@ -145,15 +147,15 @@ async def test_fallback_is_tried_after_an_invalid_payload_and_after_a_timeout_co
     async def slow(number: str) -> None:
         await anyio.sleep_forever()
 
-    failing(app, "c", AssertionError("of another workflow's fallback: not to be tried"))
+    declare_failing(app, "c", AssertionError("of another workflow's fallback: not to be tried"))
     async with lab(app, tmp_path) as it:
-        with Producer(it.path) as producer:  # it cannot judge what only the app knows
+        with Producer(it.path) as producer:  # a producer without the app cannot validate the payload
             id = producer.emit("picky", {"number": "seven"}, max_attempts=1).id
         row = await it.settled(id)
         assert row["error_code"] == "AGENT_TIMEOUT"
-        [fell] = told(it, id, "FALLBACK_TRIGGERED")
+        [fell] = event_payloads(it, id, "FALLBACK_TRIGGERED")
         assert (fell["reason"], fell["to_agent"]) == ("VALIDATION_ERROR", "slow")
-        assert told(it, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
+        assert event_payloads(it, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
 
 
 async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
@@ -168,7 +170,7 @@ async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
         finally:
             raise ValueError("on its way out")
 
-    failing(app, "b", AssertionError("not to be run"))
+    declare_failing(app, "b", AssertionError("not to be run"))
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         await began.wait()
@@ -178,11 +180,11 @@ async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("why", "comes_to"), [("cancelled", ("DONE", "cancelled")), ("shutdown", ("PENDING", "shutdown"))]
+    ("cause", "end"), [("cancelled", ("DONE", "cancelled")), ("shutdown", ("PENDING", "shutdown"))]
 )
-async def test_fallback_agent_does_not_begin_when_stopped_during_the_handover(tmp_path, monkeypatch, why, comes_to):
+async def test_fallback_agent_does_not_begin_when_stopped_during_the_handover(tmp_path, monkeypatch, cause, end):
     app = App()
-    failing(app, "a", ValueError("a"), fallback=["b"])
+    declare_failing(app, "a", ValueError("a"), fallback=["b"])
     began: list[str] = []
 
     @app.workflow("b")
@@ -192,15 +194,15 @@ async def test_fallback_agent_does_not_begin_when_stopped_during_the_handover(tm
     async with lab(app, tmp_path) as it:
 
         def stop() -> None:
-            it.engine.pause()  # what is given back stays
+            it.engine.pause()  # a released trigger stays pending
             [run] = it.engine.consumer.running.values()
-            run.stop(why)
+            run.stop(cause)
 
         monkeypatch.setitem(failpoints._armed, Failpoint.FELL_BACK, stop)
         id = (await app.emit("a")).id
         await it.until(lambda: it.trigger(id)["reason"] is not None)
         row = it.trigger(id)
-        assert (row["status"], row["reason"]) == comes_to
+        assert (row["status"], row["reason"]) == end
         assert began == []
 
 
@@ -220,7 +222,7 @@ async def test_shutdown_returns_the_trigger_without_trying_a_fallback_agent(tmp_
         await fails_on_its_way_out()
 
     app.workflow("a", fallback=["b"], max_attempts=1)(with_ctx if takes_ctx else fails_on_its_way_out)
-    failing(app, "b", AssertionError("not to be run"))
+    declare_failing(app, "b", AssertionError("not to be run"))
     async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
         id = (await app.emit("a")).id
         await began.wait()
@@ -235,17 +237,17 @@ async def test_deadline_of_a_task_covers_all_agents_together(tmp_path):
     async def a(ctx: TaskContext) -> None:
         await anyio.sleep_forever()
 
-    failing(app, "b", AssertionError("not to be run"))
+    declare_failing(app, "b", AssertionError("not to be run"))
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         assert (await it.ended(id))["error_code"] == "AGENT_TIMEOUT"
         assert "FALLBACK_TRIGGERED" not in it.events(id)
 
 
-# What has been done to the world
+# Irreversible actions
 
 
-def an_app_that_pays(paid: list[str], *, then: BaseException | None, pays: BaseException | None = None) -> App:
+def build_paying_app(paid: list[str], *, then: BaseException | None, pays: BaseException | None = None) -> App:
     app = App()
 
     @app.action("pay", irreversible=True, on_unknown="assume_done")
@@ -274,12 +276,12 @@ def an_app_that_pays(paid: list[str], *, then: BaseException | None, pays: BaseE
 )
 async def test_fallback_is_not_tried_after_an_irreversible_action_has_begun(tmp_path, then, pays):
     paid: list[str] = []
-    app = an_app_that_pays(paid, then=then, pays=pays)
+    app = build_paying_app(paid, then=then, pays=pays)
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         assert (await it.ended(id))["status"] == "FAILED"
-        assert told(it, id, "FALLBACK_TRIGGERED") == []
-        assert {start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")} == {"a"}
+        assert event_payloads(it, id, "FALLBACK_TRIGGERED") == []
+        assert {start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")} == {"a"}
         assert set(paid) == {f"activity:{id}:1.1"}
         assert len(paid) == (2 if isinstance(pays, NoEffect) else 1)
 
@@ -295,7 +297,7 @@ async def test_fallback_ignores_acts_of_a_task_with_the_same_id_prefix(tmp_path)
     async def refund(ctx: TaskContext) -> None:
         await ctx.act(pay)
 
-    failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=1)
+    declare_failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=1)
 
     @app.workflow("b")
     async def b(ctx: TaskContext) -> str:
@@ -343,22 +345,22 @@ async def test_act_keys_of_different_agents_of_a_task_are_different(tmp_path):
     app = App()
     calls: list[tuple[str, str]] = []
 
-    async def call_with(call: Call, what: str) -> str:
-        calls.append((what, call.key))
-        return what
+    async def call_with(call: Call, text: str) -> str:
+        calls.append((text, call.key))
+        return text
 
     look_up = app.action("look_up", irreversible=False)(call_with)
     pay = app.action("pay", irreversible=True)(call_with)
 
     @app.workflow("a", fallback=["b"])
     async def a(ctx: TaskContext) -> None:
-        await ctx.act(look_up, what="looked up by a")
+        await ctx.act(look_up, text="looked up by a")
         raise ValueError("a")
 
     @app.workflow("b")
     async def b(ctx: TaskContext) -> Any:
-        paid: str = await ctx.act(pay, what="paid by b")
-        looked: str = await ctx.act(look_up, what="looked up by b")
+        paid: str = await ctx.act(pay, text="paid by b")
+        looked: str = await ctx.act(look_up, text="looked up by b")
         if ctx.attempt == 1:
             raise Retry("once more")
         return [paid, looked]
@@ -373,16 +375,16 @@ async def test_act_keys_of_different_agents_of_a_task_are_different(tmp_path):
         ]
 
 
-# What a turn has completed
+# Completed steps
 
 
 async def test_agents_of_a_task_have_separate_steps_notes_emits_and_waits(tmp_path):
     app = App()
     ran: list[str] = []
 
-    def fetch(who: str) -> str:
-        ran.append(who)
-        return f"fetched by {who}"
+    def fetch(agent: str) -> str:
+        ran.append(agent)
+        return f"fetched by {agent}"
 
     @app.workflow("a", fallback=["b"], max_attempts=3)
     async def a(ctx: TaskContext) -> None:
@@ -413,16 +415,16 @@ async def test_agents_of_a_task_have_separate_steps_notes_emits_and_waits(tmp_pa
     async with lab(app, tmp_path) as it:
         id = (await app.emit("a")).id
         question = await it.question()
-        assert it.task(id)["agent"] == "b", "it goes on with the agent that waits"
+        assert it.task(id)["agent"] == "b", "the waiting agent continues the task"
         await app.answer(question["id"], "yes", answered_by="ada")
         row = await it.ended(id)
         assert (row["status"], row["result_json"]) == ("DONE", '"done"')
         await it.idle()
         assert ran == ["a", "b", "asked", "asked"], "each fetched once, over all attempts"
         assert sorted(others) == ["a", "b"]
-        starts = [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")]
+        starts = [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")]
         assert starts[0] == "a"
-        assert starts[-2:] == ["a", "b"], "an attempt that is tried again begins with the first"
+        assert starts[-2:] == ["a", "b"], "a retried attempt begins with the first agent"
 
 
 async def test_turn_after_continue_begins_with_the_agent_that_set_the_state(tmp_path):
@@ -491,8 +493,8 @@ async def test_agents_with_and_without_ctx_may_fall_back_to_each_other(tmp_path)
 # Routers
 
 
-class Says:
-    """A router with one answer."""
+class FixedRouter:
+    """A router with a fixed route."""
 
     def __init__(self, route: Any) -> None:
         self.answer = route
@@ -502,11 +504,11 @@ class Says:
         return answer
 
 
-def three(router: Says) -> App:
-    """a, which falls back to b; c succeeds."""
+def build_three(router: FixedRouter) -> App:
+    """Build an app in which workflow a falls back to b, and c succeeds."""
     app = App(router=router)
-    failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=2)
-    failing(app, "b", ValueError("b"))
+    declare_failing(app, "a", ValueError("a"), fallback=["b"], max_attempts=2)
+    declare_failing(app, "b", ValueError("b"))
 
     @app.workflow("c")
     async def c(ctx: TaskContext) -> str:
@@ -518,34 +520,34 @@ def three(router: Says) -> App:
 
 
 async def test_router_fallback_order_applies_to_every_attempt_of_the_task(tmp_path):
-    app = three(Says(Route(workflow="a", fallback=("c",))))
+    app = build_three(FixedRouter(Route(workflow="a", fallback=("c",))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
         assert (await it.ended(id))["status"] == "DONE"
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
 async def test_router_may_name_the_first_version_explicitly(tmp_path):
-    app = three(Says(Route(workflow="a@1.0", fallback=("c@1.0",))))
+    app = build_three(FixedRouter(Route(workflow="a@1.0", fallback=("c@1.0",))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
         assert (await it.ended(id))["status"] == "DONE"
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
 async def test_router_strategy_direct_ignores_the_declared_fallback(tmp_path):
-    app = three(Says(Route(workflow="a", strategy=Strategy.DIRECT)))
+    app = build_three(FixedRouter(Route(workflow="a", strategy=Strategy.DIRECT)))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
         assert (await it.settled(id))["status"] == "DEAD"
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a"] * 2
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a"] * 2
         assert json.loads(it.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
 
 
 async def test_retry_of_a_trigger_routed_into_a_session_asks_the_router_again(tmp_path):
-    app = App(router=Says(Route(workflow="a", session_id="third", fallback=("b",))))
-    failing(app, "a", Retry("a"), max_attempts=2)
-    failing(app, "b", Retry("b"))
+    app = App(router=FixedRouter(Route(workflow="a", session_id="third", fallback=("b",))))
+    declare_failing(app, "a", Retry("a"), max_attempts=2)
+    declare_failing(app, "b", Retry("b"))
 
     @app.workflow("talk", sources=["MESSAGE"])
     async def talk(ctx: TaskContext) -> None:
@@ -556,23 +558,23 @@ async def test_retry_of_a_trigger_routed_into_a_session_asks_the_router_again(tm
             await it.waiting((await app.emit("talk", session_id=session)).id)
         id = (await app.emit(None, source="MESSAGE")).id
         assert (await it.settled(id))["status"] == "DEAD"
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
 async def test_route_without_a_fallback_uses_the_declared_fallback(tmp_path):
-    app = three(Says(Route(workflow="a")))
+    app = build_three(FixedRouter(Route(workflow="a")))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
         await it.settled(id)
-        assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
 async def test_undeclared_fallback_agent_fails_and_the_next_agent_is_tried(tmp_path):
-    app = three(Says(Route(workflow="a", fallback=("ghost", "c"))))
+    app = build_three(FixedRouter(Route(workflow="a", fallback=("ghost", "c"))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
         assert (await it.ended(id))["status"] == "DONE"
-        assert "CAPABILITY_NOT_FOUND" in [fell["reason"] for fell in told(it, id, "FALLBACK_TRIGGERED")]
+        assert "CAPABILITY_NOT_FOUND" in [fell["reason"] for fell in event_payloads(it, id, "FALLBACK_TRIGGERED")]
 
 
 @pytest.mark.parametrize(
@@ -588,7 +590,7 @@ async def test_undeclared_fallback_agent_fails_and_the_next_agent_is_tried(tmp_p
     ],
 )
 async def test_route_with_an_invalid_fallback_order_fails_the_attempt(tmp_path, route):
-    app = three(Says(route))
+    app = build_three(FixedRouter(route))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
@@ -605,7 +607,7 @@ def test_declared_fallback_that_is_not_a_list_of_other_workflows_is_refused(fall
 
 async def test_engine_start_is_refused_with_an_undeclared_fallback(tmp_path):
     app = App()
-    failing(app, "a", ValueError("a"), fallback=["ghost"])
+    declare_failing(app, "a", ValueError("a"), fallback=["ghost"])
     with pytest.raises(ConfigInvalid, match="a falls back to ghost"):
         async with lab(app, tmp_path):
             pass

@@ -27,19 +27,19 @@ from tests.support.processes import PATIENCE
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),  # an error came up before it could be
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),  # the error was raised before the first await
 ]
 
 HEALTHY = 3
 A_SESSION = "a-session"
-"""Of the victim that a router sends on, and of a healthy trigger behind it."""
+"""The session of the routed victim and of the healthy trigger behind it."""
 
 STARTS_MAX = 8
-"""Two crashes beside others, one alone, which makes it poison, and a start for what is left; as many for its child. An
-error before an attempt begins is nobody's crash: it ends in safe mode before that."""
+"""Two shared crashes, one crash alone, which quarantines the trigger, and a start for the rest; the same for its child.
+An error before an attempt begins charges no crash and leads to safe mode."""
 
 FAULTS: list[tuple[float, When]] = [(1, "before"), (math.inf, "before"), (1, "after"), (math.inf, "after")]
-"""How often a function raises, and whether before or after it has done its work."""
+"""How often a function raises, and whether before or after its work."""
 
 MAIN_PATH = {
     f"craftcore.engine.{name}"
@@ -50,13 +50,13 @@ LIVE_TRIGGERS = "SELECT id, status FROM triggers WHERE status IN ('PENDING', 'CL
 LIVE_TASK = "SELECT 1 FROM tasks WHERE id = :id AND status IN ('RUNNING', 'WAITING')"
 
 
-class Everywhere:
+class OneSessionRouter:
     async def route(self, trigger: Any, context: Any) -> Route:
         return Route(workflow="routed", session_id=f"of-{trigger.id}")
 
 
-def app_of() -> App:
-    app = App(router=Everywhere())
+def build_app() -> App:
+    app = App(router=OneSessionRouter())
     twice = RetryPolicy(max_attempts=2, base=0, cap=0)
 
     @app.workflow("healthy")
@@ -109,18 +109,18 @@ SCENARIOS = ("returns", "plain", "raises", "falls", None, "task", "waits")
 
 
 async def functions_of(scenario: str | None, folder: Path, concurrency: int = 4) -> list[FunctionType]:
-    """Which functions meet the trigger of this scenario, in a run without errors."""
+    """Return the engine functions that handle the trigger of a scenario in a run without errors."""
     with Recording() as recording:
-        life = Life(scenario, folder, concurrency)
-        await life.start(lambda: setattr(recording, "name", life.victim))
-    assert life.crashes == 0
-    [victim] = look(life.path, "SELECT status FROM triggers WHERE id = 'victim'")
+        faulty_run = FaultyRun(scenario, folder, concurrency)
+        await faulty_run.start(lambda: setattr(recording, "name", faulty_run.victim))
+    assert faulty_run.crashes == 0
+    [victim] = look(faulty_run.path, "SELECT status FROM triggers WHERE id = 'victim'")
     assert victim["status"] == ("DEAD" if scenario == "raises" else "DONE")
     return recording.functions()
 
 
-class Life:
-    """A database with one trigger that meets errors, healthy ones before, beside and after it, and its starts."""
+class FaultyRun:
+    """A database with a victim of faults among healthy triggers, and the starts of its engine."""
 
     def __init__(self, scenario: str | None, folder: Path, concurrency: int = 4) -> None:
         self.path = folder / "agent.db"
@@ -140,7 +140,7 @@ class Life:
     async def start(self, begun: Callable[[], None], ending: Callable[[], None] = lambda: None) -> bool:
         """Start the engine once. Return whether it had settled all triggers when it ended."""
         try:
-            async with running(app_of(), self.path, self._settings, held_back=True) as engine:
+            async with running(build_app(), self.path, self._settings, held_back=True) as engine:
                 if self._specs is not None:
                     await engine.requests.emit_many(self._specs)
                     self._specs = None
@@ -162,50 +162,52 @@ class Life:
         with self._database.reading() as reader:
             return reader.fetch_all(LIVE_TRIGGERS)
 
-    def wrong(self) -> str | None:
-        """What is not as it has to be once all is settled."""
+    def violation(self) -> str | None:
+        """Return the first violated expectation after all triggers are settled, or None."""
         rows = {row["id"]: row for row in look(self.path, "SELECT * FROM triggers")}
-        ill = [id for id, row in rows.items() if id.startswith("healthy") and row["status"] != "DONE"]
-        if ill:
-            return f"{ill} did not end well beside it"
-        asked = look(self.path, "SELECT 1 FROM questions WHERE status = 'OPEN'")  # about an act in doubt, say
+        failed = [id for id, row in rows.items() if id.startswith("healthy") and row["status"] != "DONE"]
+        if failed:
+            return f"healthy triggers did not end as DONE: {failed}"
+        asked = look(self.path, "SELECT 1 FROM questions WHERE status = 'OPEN'")  # for example about an act in doubt
         if not asked and look(self.path, LIVE_TASK, id=self.victim):
-            return "its task lives, and nothing will go on with it"
+            return "the task is live and nothing continues it"
         if rows[self.victim]["status"] in ("FAILED", "DEAD") and not rows[self.victim]["error_message"]:
-            return "it failed and does not say why"
+            return "the trigger failed without an error message"
         return None
 
 
 async def verdict(
     scenario: str | None, fn: FunctionType, times: float, folder: Path, when: When = "before", concurrency: int = 4
 ) -> str | None:
-    """What one fault led to; None: what it may."""
-    life = Life(scenario, folder, concurrency)
-    with Fault(fn, life.victim, times, when).installed() as fault:
+    """Return the violation that one fault caused, or None."""
+    faulty_run = FaultyRun(scenario, folder, concurrency)
+    with Fault(fn, faulty_run.victim, times, when).installed() as fault:
         for _ in range(STARTS_MAX):
             try:
-                over = await life.start(lambda: setattr(fault, "armed", True), lambda: setattr(fault, "armed", False))
+                is_over = await faulty_run.start(
+                    lambda: setattr(fault, "armed", True), lambda: setattr(fault, "armed", False)
+                )
             except TimeoutError:
-                return f"it stalls: {life.live()}"
-            if over:
-                return life.wrong()
-    if look(life.path, "SELECT 1 FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL"):
-        return f"still there after {STARTS_MAX} starts: {life.live()}"
-    return None if look(life.path, "SELECT 1 FROM facts WHERE name = 'safe_mode'") else "no safe mode"
+                return f"stalled: {faulty_run.live()}"
+            if is_over:
+                return faulty_run.violation()
+    if look(faulty_run.path, "SELECT 1 FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL"):
+        return f"not settled after {STARTS_MAX} starts: {faulty_run.live()}"
+    return None if look(faulty_run.path, "SELECT 1 FROM facts WHERE name = 'safe_mode'") else "no safe mode"
 
 
-async def harm_of(
+async def violations_of(
     cases: Iterable[tuple[str | None, FunctionType, float, When]], folder: Path, concurrency: int = 4
 ) -> dict[str, str]:
-    """The faults that did more harm than they may."""
-    harm: dict[str, str] = {}
+    """Return the faults that caused a violation, with the violation of each."""
+    violations: dict[str, str] = {}
     for number, (scenario, fn, times, when) in enumerate(cases):
-        (here := folder / f"{number}").mkdir()
-        with capture_logs():  # hundreds of tracebacks, of which nobody wants one
-            wrong = await verdict(scenario, fn, times, here, when, concurrency)
-        if wrong is not None:
-            harm[f"{scenario}: {times} x {when} {fn.__module__}.{fn.__qualname__}"] = wrong
-    return harm
+        (case_folder := folder / f"{number}").mkdir()
+        with capture_logs():  # hides hundreds of expected tracebacks
+            violation = await verdict(scenario, fn, times, case_folder, when, concurrency)
+        if violation is not None:
+            violations[f"{scenario}: {times} x {when} {fn.__module__}.{fn.__qualname__}"] = violation
+    return violations
 
 
 @pytest.mark.campaign
@@ -215,16 +217,16 @@ async def harm_of(
 async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(
     tmp_path, scenario, times, when, concurrency
 ):
-    """Each function of each scenario, with each fault: about 5,000 faults on either event loop."""
+    """Each function of each scenario meets each fault: about 5,000 faults on each event loop."""
     found = await functions_of(scenario, tmp_path, concurrency)
 
-    assert await harm_of(((scenario, fn, times, when) for fn in found), tmp_path, concurrency) == {}
+    assert await violations_of(((scenario, fn, times, when) for fn in found), tmp_path, concurrency) == {}
 
 
 async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(tmp_path):
-    """With a concurrency of 1 the commit of a settle starts the next trigger, too.
+    """With a concurrency of 1 the commit of a settle also starts the next trigger.
 
-    The functions of this commit meet each fault, those around them a tenth of their faults; the campaign has all.
+    Each function of this commit meets each fault, and the functions around it a tenth of them. The campaign has all.
     """
     (known := tmp_path / "known").mkdir()
     shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
@@ -235,23 +237,23 @@ async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(
     chosen = [*(name for name in cases if ".settle_and_start " in name), *some_cells(list(cases))[::2]]
 
     assert {"AttemptCommits.settle_and_start", "AttemptBatches.settle_and_start"} <= {fn.__qualname__ for fn in found}
-    assert await harm_of((cases[name] for name in dict.fromkeys(chosen)), tmp_path, 1) == {}
+    assert await violations_of((cases[name] for name in dict.fromkeys(chosen)), tmp_path, 1) == {}
 
 
 async def test_fault_campaign_reports_a_failed_healthy_trigger_as_harm(tmp_path):
-    """What the campaign would say if an error of one trigger reached another."""
-    life = Life("returns", tmp_path)
+    """An error of one trigger that reaches another appears in the result of the campaign."""
+    faulty_run = FaultyRun("returns", tmp_path)
     with Fault(cast(FunctionType, Runner.run), "healthy-1", math.inf).installed() as fault:
-        assert await life.start(lambda: setattr(fault, "armed", True))
+        assert await faulty_run.start(lambda: setattr(fault, "armed", True))
 
     assert fault.raised == 1
-    assert life.wrong() == "['healthy-1'] did not end well beside it"
+    assert faulty_run.violation() == "healthy triggers did not end as DONE: ['healthy-1']"
 
 
 async def test_fault_sample_of_each_engine_module_fails_only_that_trigger(tmp_path, anyio_backend_name):
-    """One function of each module that meets a trigger, with one of the faults.
+    """One function of each module that handles a trigger meets one of the faults.
 
-    Either loop plays half of them, and those of the main path. The campaign plays trio.
+    Each event loop runs half of the cases and all cases of the main path. The campaign runs on trio.
     """
     steps: dict[str, list[tuple[str | None, FunctionType]]] = {}
     for scenario in SCENARIOS:
@@ -260,7 +262,7 @@ async def test_fault_sample_of_each_engine_module_fails_only_that_trigger(tmp_pa
             steps.setdefault(fn.__module__, []).append((scenario, fn))
     sample = [(*steps[name][7 * n % len(steps[name])], *FAULTS[n // 2 % 4]) for n, name in enumerate(sorted(steps))]
     half = range(anyio_backend_name == "trio", len(sample), 2)
-    mine = [case for n, case in enumerate(sample) if n in half or case[1].__module__ in MAIN_PATH]
+    cases = [case for n, case in enumerate(sample) if n in half or case[1].__module__ in MAIN_PATH]
 
-    assert await harm_of(mine, tmp_path) == {}
-    assert {fn.__module__ for _, fn, _, _ in mine} >= MAIN_PATH
+    assert await violations_of(cases, tmp_path) == {}
+    assert {fn.__module__ for _, fn, _, _ in cases} >= MAIN_PATH

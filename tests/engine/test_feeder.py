@@ -20,7 +20,7 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-def greeter() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("greet")
@@ -30,8 +30,8 @@ def greeter() -> App:
 
 
 async def test_feeder_wakes_at_once_on_the_bell_of_another_process(tmp_path):
-    """The poll is minutes away, so only the bell can have done it."""
-    async with lab(greeter(), tmp_path) as it:
+    """The poll interval is minutes long, so only the bell can wake the feeder."""
+    async with lab(build_app(), tmp_path) as it:
         await it.idle()
         with Producer(it.path) as producer:
             emitted = producer.emit("greet")
@@ -39,10 +39,10 @@ async def test_feeder_wakes_at_once_on_the_bell_of_another_process(tmp_path):
 
 
 async def test_trigger_emitted_without_a_bell_is_found_by_the_poll(tmp_path):
-    async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
+    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
         silent = Services(it.path, settings())
-        with silent.transaction() as tx:  # a producer that dies between its commit and its ring
+        with silent.transaction() as tx:  # a producer that is killed between its commit and its ring
             emitted = silent.triggers.emit(tx, _spec())
         silent.close()
         assert (await it.settled(emitted.id))["status"] == "DONE"
@@ -50,7 +50,7 @@ async def test_trigger_emitted_without_a_bell_is_found_by_the_poll(tmp_path):
 
 async def test_trigger_runs_when_due_and_not_before(tmp_path):
     clock = VirtualClock()
-    async with lab(greeter(), tmp_path, clock=clock) as it:
+    async with lab(build_app(), tmp_path, clock=clock) as it:
         emitted = await it.app.emit("greet", delay=60)
         await it.idle()
         clock.advance(seconds=59.9)
@@ -64,13 +64,13 @@ async def test_trigger_runs_when_due_and_not_before(tmp_path):
 
 
 async def test_feeder_wakes_without_a_bell_when_the_next_trigger_is_due(tmp_path):
-    async with lab(greeter(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         emitted = await it.app.emit("greet", delay=0.05)
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_path):
-    """trio wakes the tasks of a commit in any order, so the due time found by the previous poll may be past."""
+    """trio wakes the tasks of a commit in any order, so the due time found by the previous poll may have passed."""
     app = App()
 
     @app.workflow("quick")
@@ -80,25 +80,25 @@ async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_pa
         feeder = it.engine.feeder
         await it.idle_window()
         await anyio.sleep(0.05)
-        feeder._next_due = feeder._clock.now() + 0.01  # as the look before found it
-        inside, go_on = threading.Event(), threading.Event()
+        feeder._next_due = feeder._clock.now() + 0.01  # as found by the previous poll
+        inside, proceed = threading.Event(), threading.Event()
 
         def hold(_tx: Any) -> None:
             inside.set()
-            go_on.wait(PATIENCE)
+            proceed.wait(PATIENCE)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(it.engine.writer.commit, hold)
             await anyio.to_thread.run_sync(inside.wait)
-            feeder.ring()  # a look is on its way
+            feeder.ring()  # starts a poll
             await anyio.sleep(0.05)
-            feeder.notify_due(feeder._clock.now() + 0.2)  # as the emitter does, answered before the feeder
+            feeder.notify_due(feeder._clock.now() + 0.2)  # as the emitter does before the feeder receives its answer
             assert feeder._rung.is_set()
-            go_on.set()
+            proceed.set()
 
 
 async def test_held_engine_claims_nothing_until_released(tmp_path):
-    app = greeter()
+    app = build_app()
     core = Services(tmp_path / "agent.db", settings())
     core.prepare()
     with core.transaction() as tx:
@@ -142,7 +142,7 @@ async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
 
 @ON_ASYNCIO
 async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_engine(tmp_path):
-    """The machine was suspended for a week: every lease ran out, and the handlers are still there."""
+    """The machine was suspended for a week: every lease has expired, and the handlers still run."""
     clock = VirtualClock()
     app = App()
     gate = anyio.Event()
@@ -166,9 +166,9 @@ async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_e
 
 @ON_ASYNCIO
 async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
-    """Its answer got lost between the commit and the window."""
+    """The response to the claim was lost between the commit and the claim window."""
     clock = VirtualClock()
-    async with lab(greeter(), tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
+    async with lab(build_app(), tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
         await it.idle()
         it.engine.feeder.paused = True
         emitted = await it.app.emit("greet")
@@ -214,8 +214,8 @@ async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
 
 @ON_ASYNCIO
 async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
-    """Looking is a transaction that writes nothing, so it costs no flush."""
-    async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
+    """A poll is a transaction without a write, so it needs no flush."""
+    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
         before = it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size
         looks = it.engine.writer.group_commit.commits
@@ -225,7 +225,7 @@ async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
 
 @ON_ASYNCIO
 async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
-    app = greeter()
+    app = build_app()
     async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
         await app.emit_many([_spec() for _ in range(50)])
         await it.until(lambda: it.engine.counts["DONE"] == 50)
@@ -259,21 +259,21 @@ async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
             await it.idle_window()
             await anyio.sleep(0.01)
             with core.transaction() as tx:
-                core.triggers.emit(tx, TriggerSpec(workflow="quick"))  # as another process does, which rings next:
-            inside, go_on = threading.Event(), threading.Event()
+                core.triggers.emit(tx, TriggerSpec(workflow="quick"))  # as another process does, which then rings:
+            inside, proceed = threading.Event(), threading.Event()
 
-            def hold(_tx: Any, inside: threading.Event = inside, go_on: threading.Event = go_on) -> None:
+            def hold(_tx: Any, inside: threading.Event = inside, proceed: threading.Event = proceed) -> None:
                 inside.set()
-                go_on.wait(PATIENCE)
+                proceed.wait(PATIENCE)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(engine.writer.commit, hold)
                 await anyio.to_thread.run_sync(inside.wait)
                 engine.feeder.ring()
-                await anyio.sleep(0.005)  # the look waits for the writer
+                await anyio.sleep(0.005)  # the poll waits for the writer
                 gates[-1].set()
-                await it.until(lambda: len(engine.consumer._starting) == 1)  # and the start behind it
-                go_on.set()
+                await it.until(lambda: len(engine.consumer._starting) == 1)  # the start waits behind the poll
+                proceed.set()
             with anyio.fail_after(PATIENCE):
                 while engine.counts["DONE"] < done + 3:  # noqa: ASYNC110
                     await anyio.sleep(0.002)

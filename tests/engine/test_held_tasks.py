@@ -30,14 +30,14 @@ class Total(msgspec.Struct):
     total: float
 
 
-class Odd:
+class PickyPayload:
     @classmethod
     def model_validate(cls, value: object) -> Any:
         raise KeyboardInterrupt("whatever it likes")
 
 
-def old_app() -> App:
-    """`brief` waits for the event `go`, then ends with its city; `chat` counts its turns."""
+def build_old_app() -> App:
+    """Build an app in which `brief` waits for the event `go` and returns its city, and `chat` counts its turns."""
     app = App()
 
     @app.action("paper.print", irreversible=True)
@@ -58,9 +58,9 @@ def old_app() -> App:
     return app
 
 
-async def deployed(folder: Path) -> tuple[str, str]:
-    """A `brief` and a `chat` that wait; the daemon they ran in has stopped."""
-    async with lab(old_app(), folder) as it:
+async def wait_in_old_app(folder: Path) -> tuple[str, str]:
+    """Start a `brief` and a `chat` until both wait, stop the engine, and return their task ids."""
+    async with lab(build_old_app(), folder) as it:
         brief = (await it.app.emit("brief", {"city": "Rome"})).id
         chat = (await it.app.emit("chat", session_id="ada")).id
         await it.waiting(brief)
@@ -68,66 +68,66 @@ async def deployed(folder: Path) -> tuple[str, str]:
         return brief, chat
 
 
-def without_brief(app: App) -> None:
+def omit_brief(app: App) -> None:
     del app.workflows["brief"]
 
 
-def brief_anew(app: App, fn: Callable[..., Any]) -> None:
+def redeclare_brief(app: App, fn: Callable[..., Any]) -> None:
     del app.workflows["brief"]
     app.declare("brief", fn)
 
 
-def needs_more(app: App) -> None:
+def add_argument(app: App) -> None:
     async def brief(ctx: TaskContext[Any], city: str, country: str) -> str:
         return country
 
-    brief_anew(app, brief)
+    redeclare_brief(app, brief)
 
 
-def renamed_argument(app: App) -> None:
+def rename_argument(app: App) -> None:
     async def brief(ctx: TaskContext[Any], town: str = "") -> str:
         return town
 
-    brief_anew(app, brief)
+    redeclare_brief(app, brief)
 
 
-def other_type(app: App) -> None:
+def change_type(app: App) -> None:
     async def brief(ctx: TaskContext[Any], city: int) -> int:
         return city
 
-    brief_anew(app, brief)
+    redeclare_brief(app, brief)
 
 
-def no_task_any_more(app: App) -> None:
+def drop_ctx(app: App) -> None:
     def brief(city: str) -> str:
         return city
 
-    brief_anew(app, brief)
+    redeclare_brief(app, brief)
 
 
-def without_action(app: App) -> None:
+def omit_action(app: App) -> None:
     del app.actions["paper.print"]
 
 
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (without_brief, "workflow brief is not declared"),
-        (needs_more, "the payload does not fit brief: Object missing required field `country`"),
-        (renamed_argument, "the payload does not fit brief: Object contains unknown field `city`"),
-        (other_type, "the payload does not fit brief: Expected `int`, got `str` - at `$.city`"),
-        (no_task_any_more, "brief takes no ctx with this payload, and the task has begun with one"),
-        (without_action, "its turn has called action paper.print, which is not declared"),
+        (omit_brief, "workflow brief is not declared"),
+        (add_argument, "the payload does not fit brief: Object missing required field `country`"),
+        (rename_argument, "the payload does not fit brief: Object contains unknown field `city`"),
+        (change_type, "the payload does not fit brief: Expected `int`, got `str` - at `$.city`"),
+        (drop_ctx, "brief takes no ctx with this payload, and the task has begun with one"),
+        (omit_action, "its turn has called action paper.print, which is not declared"),
     ],
 )
 async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts(
     tmp_path: Path, change: Declare, wrong: str
 ) -> None:
-    brief, chat = await deployed(tmp_path)
-    app = old_app()
+    brief, chat = await wait_in_old_app(tmp_path)
+    app = build_old_app()
     change(app)
     async with lab(app, tmp_path) as it:
-        await app.signal(brief, "go")  # what is sent to it is kept, and wakes it
+        await app.signal(brief, "go")  # a signal to a held task is kept and wakes it later
         await app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="ada")
         await it.waiting(chat, turn=3)
         await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
@@ -136,12 +136,12 @@ async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts
         assert (held["task_id"], held["reason"]) == (brief, wrong)
         task, trigger = it.task(brief), it.trigger(held["trigger_id"])
         assert (task["status"], trigger["status"]) == ("RUNNING", "PENDING")
-        assert (trigger["attempts"], trigger["starts"]) == (0, 0), "being held costs no attempt"
+        assert (trigger["attempts"], trigger["starts"]) == (0, 0), "a hold costs no attempt"
         assert trigger["reason"] == f"held: {wrong}"
-        assert len(it.engine._queue) == 0, "it takes no place in the window"
+        assert len(it.engine._queue) == 0, "a held task takes no place in the window"
         fresh = (await app.emit("chat")).id
         await it.waiting(fresh)
-    async with lab(old_app(), tmp_path) as it:
+    async with lab(build_old_app(), tmp_path) as it:
         assert (await it.ended(brief))["result_json"] == '"Rome"'
         assert it.rows("SELECT * FROM task_holds") == []
         assert it.trigger(held["trigger_id"])["reason"] == "succeeded"
@@ -149,26 +149,26 @@ async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts
 
 
 async def test_held_task_keeps_the_first_held_time_over_several_starts(tmp_path: Path) -> None:
-    brief, _ = await deployed(tmp_path)
+    brief, _ = await wait_in_old_app(tmp_path)
     moments = []
     for _ in range(3):
-        app = old_app()
-        without_brief(app)
+        app = build_old_app()
+        omit_brief(app)
         async with lab(app, tmp_path) as it:
             await it.idle_window()
             [held] = it.rows("SELECT * FROM task_holds")
             moments.append(held["held_at"])
             assert held["task_id"] == brief
     assert len(set(moments)) == 1
-    async with lab(old_app(), tmp_path) as it:
-        assert it.task(brief)["status"] == "WAITING", "it waits as before, since nothing came meanwhile"
+    async with lab(build_old_app(), tmp_path) as it:
+        assert it.task(brief)["status"] == "WAITING", "the task still waits, since no event arrived"
         await it.app.signal(brief, "go")
         assert (await it.ended(brief))["status"] == "DONE"
 
 
 async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_path: Path) -> None:
-    _, chat = await deployed(tmp_path)
-    app = old_app()
+    _, chat = await wait_in_old_app(tmp_path)
+    app = build_old_app()
     del app.workflows["chat"]
 
     @app.workflow("chat")
@@ -180,14 +180,14 @@ async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_p
         [held] = it.rows("SELECT * FROM task_holds")
         assert held["task_id"] == chat
         assert held["reason"] == "the state does not fit chat: state: Object missing required field `total`"
-    async with lab(old_app(), tmp_path) as it:
+    async with lab(build_old_app(), tmp_path) as it:
         await it.waiting(chat, turn=3)
 
 
 async def test_held_task_retried_by_an_operator_runs_and_fails(tmp_path: Path) -> None:
-    brief, chat = await deployed(tmp_path)
-    app = old_app()
-    without_brief(app)
+    brief, chat = await wait_in_old_app(tmp_path)
+    app = build_old_app()
+    omit_brief(app)
     async with lab(app, tmp_path) as it:
         await app.signal(brief, "go")
         await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
@@ -219,21 +219,21 @@ async def test_task_of_a_removed_workflow_is_held_and_fails_with_the_trigger_on_
 
 
 async def test_held_task_can_be_cancelled(tmp_path: Path) -> None:
-    brief, _ = await deployed(tmp_path)
-    app = old_app()
-    without_brief(app)
+    brief, _ = await wait_in_old_app(tmp_path)
+    app = build_old_app()
+    omit_brief(app)
     async with lab(app, tmp_path) as it:
         await app.signal(brief, "go")
         await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
         await app.cancel_task(brief)
         assert (await it.ended(brief))["status"] == "CANCELLED"
     async with lab(app, tmp_path) as it:
-        assert it.rows("SELECT * FROM task_holds") == [], "the next start forgets it"
+        assert it.rows("SELECT * FROM task_holds") == [], "the next start removes the hold"
 
 
 async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_path: Path) -> None:
-    """It ran when its daemon was stopped, and its trigger comes back: with the crash it was in."""
-    app = old_app()
+    """The task ran when its daemon was stopped, so its trigger returns with a counted crash."""
+    app = build_old_app()
 
     @app.workflow("slow")
     async def slow(ctx: TaskContext[Any]) -> None:
@@ -243,13 +243,13 @@ async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_pa
     async with lab(app, tmp_path) as it:
         emitted = await app.emit_many([TriggerSpec(workflow="slow", max_attempts=100)])
         await it.until(lambda: it.trigger(emitted[0].id)["attempts"] >= 2)
-    async with lab(old_app(), tmp_path) as it:
+    async with lab(build_old_app(), tmp_path) as it:
         await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
         spent = it.trigger(emitted[0].id)["attempts"]
         await it.idle_window()
         assert it.trigger(emitted[0].id)["attempts"] == spent
         [before] = it.rows("SELECT trigger_reason FROM task_holds")
-    app = old_app()
+    app = build_old_app()
 
     @app.workflow("slow")
     async def slow_on(ctx: TaskContext[Any]) -> str:
@@ -263,12 +263,12 @@ async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_pa
 
 
 async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_path: Path) -> None:
-    """Nothing of it has begun: it fails with CAPABILITY_NOT_FOUND, and can be requeued."""
-    async with lab(old_app(), tmp_path):
+    """No task has begun, so the trigger fails with CAPABILITY_NOT_FOUND and can be requeued."""
+    async with lab(build_old_app(), tmp_path):
         pass
     with Producer(tmp_path / "agent.db") as producer:
         fresh = producer.emit("chat").id
-    app = old_app()
+    app = build_old_app()
     del app.workflows["chat"]
     async with lab(app, tmp_path) as it:
         assert (await it.settled(fresh))["error_code"] == "CAPABILITY_NOT_FOUND"
@@ -276,17 +276,17 @@ async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_p
 
 
 async def test_workflow_declared_after_the_start_releases_the_held_task(tmp_path: Path) -> None:
-    brief, _ = await deployed(tmp_path)
-    app = old_app()
+    brief, _ = await wait_in_old_app(tmp_path)
+    app = build_old_app()
     fn = app.workflows["brief"].fn
-    without_brief(app)
+    omit_brief(app)
     async with lab(app, tmp_path) as it:
         app.declare("brief", fn)
         await app.signal(brief, "go")
         assert (await it.ended(brief))["status"] == "DONE"
 
 
-def parent_and_child(*, with_child: bool) -> App:
+def build_parent_and_child(*, with_child: bool) -> App:
     app = App()
 
     @app.workflow("parent")
@@ -304,21 +304,21 @@ def parent_and_child(*, with_child: bool) -> App:
 
 
 async def test_held_child_keeps_the_parent_waiting(tmp_path: Path) -> None:
-    async with lab(parent_and_child(with_child=True), tmp_path) as it:
+    async with lab(build_parent_and_child(with_child=True), tmp_path) as it:
         parent = (await it.app.emit("parent")).id
         await it.waiting(parent)
         [child] = [row["id"] for row in it.rows("SELECT id FROM tasks WHERE workflow = 'child'")]
         await it.waiting(child)
-    async with lab(parent_and_child(with_child=False), tmp_path) as it:
+    async with lab(build_parent_and_child(with_child=False), tmp_path) as it:
         await it.app.signal(child, "go")
         await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
         assert it.task(parent)["status"] == "WAITING"
-    async with lab(parent_and_child(with_child=True), tmp_path) as it:
+    async with lab(build_parent_and_child(with_child=True), tmp_path) as it:
         assert (await it.ended(parent))["result_json"] == '"grown"'
 
 
 async def test_child_without_ctx_is_not_held_after_a_restart(tmp_path: Path) -> None:
-    """It is a task, because its parent started it; nothing of it needs a ctx."""
+    """The child is a task because its parent started it, although its function takes no ctx."""
     app, begun = App(), anyio.Event()
 
     @app.workflow("parent")
@@ -342,7 +342,7 @@ async def test_child_without_ctx_is_not_held_after_a_restart(tmp_path: Path) -> 
 
 async def test_held_tasks_take_no_place_in_the_claim_window(tmp_path: Path) -> None:
     """Three windows full of held tasks are due before a healthy trigger."""
-    app = old_app()
+    app = build_old_app()
 
     @app.workflow("sleeper")
     async def sleeper(ctx: TaskContext[Any]) -> None:
@@ -356,22 +356,22 @@ async def test_held_tasks_take_no_place_in_the_claim_window(tmp_path: Path) -> N
         for task_id in sleepers:
             producer.signal(task_id, "go")
         healthy = producer.emit("chat", priority=99).id
-    async with lab(old_app(), tmp_path, settings(claim_batch=10)) as it:
+    async with lab(build_old_app(), tmp_path, settings(claim_batch=10)) as it:
         await it.waiting(healthy)
         put_off = "SELECT count(*) AS n FROM task_holds WHERE trigger_id IS NOT NULL"
         await it.until(lambda: it.rows(put_off)[0]["n"] == 30)
         looks = it.engine.feeder.polls
         await it.idle_window()
-        assert it.engine.feeder.polls - looks <= 4, "nothing of them keeps the feeder looking"
+        assert it.engine.feeder.polls - looks <= 4, "held tasks cause no further polls"
         assert it.engine.is_idle
 
 
 def test_damaged_task_row_raises_nothing_in_the_signature_check() -> None:
-    """What cannot be judged is left to the turn, which sets it aside."""
+    """A value that cannot be judged is left to the turn, which quarantines the task."""
     task = LiveTask(b"one", b"brief", None, None, b"null", b'{"city":"Rome"}', None, True)
-    app = old_app()
+    app = build_old_app()
     assert misfit(task, app.workflows, app.actions) is None
-    for spoilt in (
+    for damaged_task in (
         task._replace(workflow=b"\xff"),
         task._replace(payload=b"\xff{}"),
         task._replace(payload=b"{"),
@@ -384,20 +384,20 @@ def test_damaged_task_row_raises_nothing_in_the_signature_check() -> None:
         task._replace(agents=b'["brief"]', agent=b"nobody"),
         task._replace(actions=b"\xff"),
     ):
-        misfit(spoilt, app.workflows, app.actions)  # raises nothing
+        misfit(damaged_task, app.workflows, app.actions)  # must not raise
 
 
 def test_payload_refused_by_a_custom_type_does_not_fit_the_workflow() -> None:
     app = App()
 
     @app.workflow("odd")
-    async def odd(ctx: TaskContext[Any], it: Odd) -> None: ...
+    async def odd(ctx: TaskContext[Any], it: PickyPayload) -> None: ...
 
     task = LiveTask(b"one", b"odd", None, None, b"null", b'{"it":1}', None, True)
     assert misfit(task, app.workflows, app.actions) == "the payload does not fit odd: whatever it likes"
 
 
 def test_task_with_an_undeclared_fallback_does_not_fit_the_code() -> None:
-    app = old_app()
+    app = build_old_app()
     task = LiveTask(b"one", b"brief", b'["brief","plan.b"]', None, b"null", b'{"city":"Rome"}', None, True)
     assert misfit(task, app.workflows, app.actions) == "workflow plan.b is not declared"

@@ -19,10 +19,10 @@ Make = Callable[[], BaseException]
 
 FAILING = (
     *("raises", "plainly", "step", "plain_step", "transaction", "reversible"),
-    *("step_result", "transaction_result", "state"),  # a value raises it that is to become JSON
-    *("payload", "step_type", "transaction_type"),  # a type raises it that is to be made of JSON
+    *("step_result", "transaction_result", "state"),  # raised by a value that is serialized
+    *("payload", "step_type", "transaction_type"),  # raised by a type that is parsed
 )
-"""Where it fails the attempt."""
+"""The places in which the error fails the attempt."""
 
 ACTS = {
     "act": "UNKNOWN",
@@ -32,11 +32,11 @@ ACTS = {
     "act_reference": "DONE",
     "reconciled": "UNKNOWN",
 }
-"""Where an irreversible action raises it, its result or its reconciler; and what the ledger says of it."""
+"""The places of an irreversible action, its result or its reconcile function, with the resulting ledger state."""
 
 
-def hostile(make: Make) -> App:
-    """An app with a workflow for each place."""
+def build_app(make: Make) -> App:
+    """Build an app with a workflow for each place."""
     app = App()
     accepted: list[bool] = []
 
@@ -50,7 +50,7 @@ def hostile(make: Make) -> App:
             raise make()
 
     class ReadBackLater:
-        """It raises when its workflow is entered, and not yet when its trigger is accepted."""
+        """A payload type that raises when the workflow is entered, and not yet when the trigger is accepted."""
 
         @classmethod
         def model_validate(cls, value: Any) -> Any:
@@ -63,16 +63,16 @@ def hostile(make: Make) -> App:
         def get(self, *_: Any) -> Any:
             raise make()
 
-    async def raises(given: Any = None) -> None:
+    async def raises(value: Any = None) -> None:
         raise make()
 
-    def plainly(given: Any = None) -> None:
+    def plainly(value: Any = None) -> None:
         raise make()
 
-    def encoded(given: Any = None) -> Any:
+    def encoded(value: Any = None) -> Any:
         return Encoded()
 
-    def read_back(given: Any = None) -> Any:
+    def read_back(value: Any = None) -> Any:
         return {}
 
     async def result(ctx: TaskContext) -> Any:
@@ -105,11 +105,11 @@ def hostile(make: Make) -> App:
     async def next_state(ctx: Any) -> Any:
         return Continue({})
 
-    async def payload(given: Any) -> None: ...
+    async def payload(value: Any) -> None: ...
 
     read_back.__annotations__["return"] = ReadBack
     next_state.__annotations__["ctx"] = TaskContext[ReadBack]
-    payload.__annotations__["given"] = ReadBackLater
+    payload.__annotations__["value"] = ReadBackLater
 
     def action(name: str, fn: Callable[..., Any], **options: Any) -> Any:
         declared = app.action(name, **{"irreversible": True, **options})(fn)
@@ -157,9 +157,9 @@ def hostile(make: Make) -> App:
 @pytest.mark.parametrize("make", cells(list(ERRORS.values()), list(ERRORS)))
 async def test_hostile_error_in_any_user_code_ends_only_that_attempt(tmp_path, monkeypatch, make):
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
-    app = hostile(make)
+    app = build_app(make)
     async with lab(app, tmp_path) as it:
-        payloads: dict[str, Any] = {"payload": {"given": {}}}
+        payloads: dict[str, Any] = {"payload": {"value": {}}}
         ids = {
             name: (await app.emit(name, payloads.get(name))).id for name in (*FAILING, *ACTS, "result", "next_state")
         }

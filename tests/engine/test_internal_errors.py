@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def broken_log() -> None:
-    """A log of the program that raises for every line, both in structlog and in the standard library."""
+    """Replace the log of the program by one that raises for every line, in structlog and in the standard library."""
 
     def refuse(*_: Any) -> Any:
         raise ValueError("no such field")
@@ -45,7 +45,7 @@ def broken_log() -> None:
     logging.getLogger().addHandler(Refusing())
 
 
-def healthy_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("healthy")
@@ -57,7 +57,7 @@ def healthy_app() -> App:
 @pytest.mark.usefixtures("broken_log")
 async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path):
     with Fault(cast(FunctionType, Fallback.run), "bad", math.inf).installed() as injected:
-        async with lab(healthy_app(), tmp_path) as it:
+        async with lab(build_app(), tmp_path) as it:
             injected.armed = True
             await it.engine.requests.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
             bad, good = await it.settled("bad"), await it.settled("good")
@@ -67,9 +67,9 @@ async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path)
 
 
 async def test_engine_fault_in_the_claim_window_frees_the_lane(tmp_path):
-    """What is behind it in its session goes on."""
+    """The triggers behind the failing one in its session continue."""
     with Fault(cast(FunctionType, ClaimService.rank), "bad", math.inf).installed() as injected:
-        async with lab(healthy_app(), tmp_path) as it:
+        async with lab(build_app(), tmp_path) as it:
             injected.armed = True
             await it.engine.requests.emit_many(
                 [TriggerSpec(workflow="healthy", id=id, session_id="ada") for id in ("bad", "behind")]
@@ -82,8 +82,9 @@ async def test_engine_fault_in_the_claim_window_frees_the_lane(tmp_path):
 
 @pytest.mark.parametrize("step", [DurableCommits.commit, AttemptBatches._settle_together])
 async def test_engine_fault_after_a_commit_loses_no_committed_work(tmp_path, step):
-    """The start, or the settle with the next turn, is on disk and its answer is lost: it is looked for at once."""
-    app = healthy_app()
+    """The start, or the settle with the next turn, is on disk, and its answer is lost. The engine reads the state at
+    once."""
+    app = build_app()
 
     @app.workflow("chat")
     async def chat(ctx: TaskContext[int]) -> Any:
@@ -115,7 +116,7 @@ async def test_crash_leaves_the_epoch_open_when_the_log_raises(tmp_path):
         async with running(app, path, settings(shutdown_grace=0)) as engine:
             await app.emit("long")
             await begun.wait()
-            engine.crash("a test said so")
+            engine.crash("crashed by a test")
             await anyio.sleep_forever()
 
     assert look(path, "SELECT ended_at FROM epochs") == [{"ended_at": None}]
@@ -151,7 +152,7 @@ async def test_engine_fault_fails_the_trigger_without_a_retry(error):
 
 @pytest.mark.parametrize("step", [AttemptBatches.settle, Consumer._after_settle])
 async def test_engine_fault_during_the_drain_ends_the_stop_at_once_and_is_logged(tmp_path, step):
-    """It ended a task that the drain waits for: nothing was logged, and the stop took the whole grace."""
+    """The fault ended a task that the drain waited for. The stop must not take the whole grace in silence."""
     app, begun, gate = App(), anyio.Event(), anyio.Event()
 
     @app.workflow("long")
@@ -194,7 +195,7 @@ async def test_engine_fault_at_the_drain_end_crashes_and_further_faults_are_logg
 
     monkeypatch.setattr(ExclusiveRun, "watch", fails_at_its_end)
     monkeypatch.setattr(Progress, "watch", fails_at_its_end)
-    app = healthy_app()
+    app = build_app()
     with capture_logs() as logs, anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
         async with running(app, tmp_path / "agent.db", settings()) as engine:
             await app.emit("healthy")

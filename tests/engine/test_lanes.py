@@ -21,7 +21,7 @@ async def test_session_triggers_run_singly_in_order_while_other_sessions_run(tmp
     order: dict[str, list[int]] = defaultdict(list)
     inside: dict[str, int] = defaultdict(int)
     most_at_once = 0
-    met = anyio.Event()  # nobody leaves before two were inside
+    both_inside = anyio.Event()  # each waits until two are inside
 
     @app.workflow("chat")
     async def chat(session: str, n: int) -> None:
@@ -30,8 +30,8 @@ async def test_session_triggers_run_singly_in_order_while_other_sessions_run(tmp
         assert inside[session] == 1, f"two of {session} at once"
         most_at_once = max(most_at_once, sum(inside.values()))
         if most_at_once > 1:
-            met.set()
-        await met.wait()
+            both_inside.set()
+        await both_inside.wait()
         order[session].append(n)
         inside[session] -= 1
 
@@ -49,7 +49,7 @@ async def test_session_triggers_run_singly_in_order_while_other_sessions_run(tmp
 
 
 async def test_busy_session_does_not_fill_the_claim_window(tmp_path):
-    """A hundred messages wait for a session that is busy; a trigger behind them all runs at once."""
+    """A hundred messages wait for a busy session. A trigger behind all of them runs at once."""
     app = App()
     gate = anyio.Event()
 
@@ -73,7 +73,7 @@ async def test_running_triggers_never_exceed_the_engine_concurrency(tmp_path):
     app = App()
     inside = 0
     most = 0
-    full = anyio.Event()  # nobody leaves before every place was taken
+    full = anyio.Event()  # each waits until all slots are taken
 
     @app.workflow("work")
     async def work() -> None:
@@ -110,7 +110,7 @@ async def test_engine_with_a_single_place_settles_each_trigger_before_the_next_s
 
 
 async def test_urgent_trigger_is_claimed_past_a_full_window_and_starts_next(tmp_path):
-    """Every place and the whole window are taken; the urgent one is next all the same."""
+    """All slots and the whole claim window are taken, and the urgent trigger still starts next."""
     app = App()
     gate = anyio.Event()
     order: list[str] = []
@@ -133,23 +133,23 @@ async def test_urgent_trigger_is_claimed_past_a_full_window_and_starts_next(tmp_
 async def test_trigger_with_two_crashes_runs_alone(tmp_path):
     app = App()
     running: set[str] = set()
-    beside: dict[str, set[str]] = {}
+    concurrent: dict[str, set[str]] = {}
 
     @app.workflow("work")
     async def work(name: str) -> None:
         for other in running:
-            beside[other].add(name)
-        beside[name] = set(running)
+            concurrent[other].add(name)
+        concurrent[name] = set(running)
         running.add(name)
         await anyio.sleep(0.002)
         running.discard(name)
 
     with Producer(tmp_path / "agent.db") as producer:
         for n in range(6):
-            producer.emit("work", {"name": f"innocent {n}"})
+            producer.emit("work", {"name": f"ordinary {n}"})
         suspect = producer.emit("work", {"name": "suspect"})
         for n in range(6, 12):
-            producer.emit("work", {"name": f"innocent {n}"})
+            producer.emit("work", {"name": f"ordinary {n}"})
     core = Services(tmp_path / "agent.db", settings())
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET crash_count = 2 WHERE id = :id", id=suspect.id)
@@ -158,8 +158,8 @@ async def test_trigger_with_two_crashes_runs_alone(tmp_path):
     async with lab(app, tmp_path, settings(concurrency=4)) as it:
         await it.until(lambda: it.engine.counts["DONE"] == 13)
         assert it.trigger(suspect.id)["started_alone"] == 1
-    assert beside["suspect"] == set()
-    assert any(beside[f"innocent {n}"] for n in range(12))
+    assert concurrent["suspect"] == set()
+    assert any(concurrent[f"ordinary {n}"] for n in range(12))
 
 
 async def test_retry_in_backoff_does_not_hold_the_lane(tmp_path):

@@ -24,20 +24,20 @@ from craftcore.triggers.model import Claim
 async def work() -> None: ...
 
 
-def limits_of(**workflows: dict[str, Any]) -> Limits:
+def build_limits(**workflows: dict[str, Any]) -> Limits:
     app = App()
     for name, options in workflows.items():
         app.declare(name, work, **options)
     return Limits(app.workflows.values(), app.by_source)
 
 
-def a_claim(seq: int, workflow: str | None = "mail", source: str = "IMMEDIATE") -> Claim:
+def build_claim(seq: int, workflow: str | None = "mail", source: str = "IMMEDIATE") -> Claim:
     fields: dict[str, Any] = dict.fromkeys(Claim._fields)
     return Claim(**{**fields, "seq": seq, "lease_token": f"1-{seq}", "workflow": workflow, "source": source})
 
 
-class World:
-    """What an engine would hold, and when it started what; everything that may be claimed is."""
+class Model:
+    """A model of an engine that claims every trigger the budget permits, and records each start."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -52,14 +52,14 @@ class World:
         return self.waiting + self.running
 
     def look(self, most: int = 10**6) -> int:
-        """Claim what the budget allows, at most so many; how many."""
+        """Claim up to `most` triggers within the budget and return the number of claims."""
         budget = self.limits.budget(self.held, self.running, self.now)
         assert budget is not None
         claimed = 0
         for name, places in budget.places.items():
             for _ in range(min(places, most - claimed)):
                 self._seq += 1
-                self.waiting.append(a_claim(self._seq, name))
+                self.waiting.append(build_claim(self._seq, name))
                 claimed += 1
         return claimed
 
@@ -79,8 +79,8 @@ class World:
         return self.limits.next_token(self.held, self.running)
 
 
-def most_within(moments: list[float], seconds: float) -> int:
-    """The most that lie within any half-open span of so many seconds."""
+def max_in_span(moments: list[float], seconds: float) -> int:
+    """Return the largest number of times within any half-open span of the given seconds."""
     return max((sum(first <= at < first + seconds for at in moments) for first in moments), default=0)
 
 
@@ -101,111 +101,113 @@ STEPS = st.lists(
 @given(steps=STEPS, count=st.integers(1, 5), per=st.sampled_from([0.25, 1.0, 10.0, 33.5]), most=st.integers(1, 4))
 def test_limits_are_never_exceeded_in_any_order_of_claims_starts_and_ends(steps, count, per, most):
     rate = Rate(count, per=per)
-    world = World(limits_of(mail={"rate": rate}, fetch={"concurrency": most}, both={"concurrency": most, "rate": rate}))
+    model = Model(
+        build_limits(mail={"rate": rate}, fetch={"concurrency": most}, both={"concurrency": most, "rate": rate})
+    )
 
     for step, value in steps:
         if step == "pass":
-            world.now += value
+            model.now += value
         else:
-            getattr(world, step)(value)
-        claimed = Counter(claim.workflow for claim in world.held)
+            getattr(model, step)(value)
+        claimed = Counter(claim.workflow for claim in model.held)
         assert max(claimed["fetch"], claimed["both"]) <= most
 
     for name in ("mail", "both"):
-        assert most_within([at for started, at in world.started if started == name], per) <= count
+        assert max_in_span([at for started, at in model.started if started == name], per) <= count
 
 
-@settings(max_examples=100)  # fifty do not come to a claim that waits when its token returns
+@settings(max_examples=100)  # with fifty examples no claim waits when its token returns
 @given(steps=STEPS, count=st.integers(1, 5))
 def test_next_token_time_after_a_poll_is_exact_or_pending_on_a_start(steps, count):
-    """Nobody looks in between: a token must be awaited at exactly the moment it returns."""
-    world = World(limits_of(mail={"rate": Rate(count, per=10)}))
+    """The engine does not poll in between, so it must wait until the exact time at which a token returns."""
+    model = Model(build_limits(mail={"rate": Rate(count, per=10)}))
     for step, value in steps:
         if step == "pass":
-            world.now += value
+            model.now += value
         else:
-            getattr(world, step)(value)
-    world.look()
+            getattr(model, step)(value)
+    model.look()
 
-    moment = world.next_token()
+    moment = model.next_token()
 
     if moment == math.inf:
-        assert len(world.waiting) >= count, "every token is kept for a claim, whose start will tell"
+        assert len(model.waiting) >= count, "every token is reserved for a claim that has not started"
         return
-    assert moment > world.now
-    world.now = math.nextafter(moment, 0)
-    assert world.look() == 0
-    world.now = moment
-    assert world.look() > 0
+    assert moment > model.now
+    model.now = math.nextafter(moment, 0)
+    assert model.look() == 0
+    model.now = moment
+    assert model.look() > 0
 
 
 def test_rate_token_returned_since_the_last_poll_is_still_awaited():
-    """The look took long, and the token came back in the meantime: it was offered to nobody."""
-    world = World(limits_of(mail={"rate": Rate(1, per=10)}))
-    world.look()
-    world.start(1)
-    world.look()
-    world.now += 20
+    """The token returned during a long poll, which offered it to no trigger."""
+    model = Model(build_limits(mail={"rate": Rate(1, per=10)}))
+    model.look()
+    model.start(1)
+    model.look()
+    model.now += 20
 
-    assert world.next_token() == 1_010.0
-    assert world.look() == 1
+    assert model.next_token() == 1_010.0
+    assert model.look() == 1
 
 
 def test_rate_tokens_return_singly_in_the_order_of_the_starts():
-    world = World(limits_of(mail={"rate": Rate(3, per=60)}))
+    model = Model(build_limits(mail={"rate": Rate(3, per=60)}))
     for _ in range(3):
-        world.look(1)
-        world.start(1)
-        world.now += 20
+        model.look(1)
+        model.start(1)
+        model.now += 20
 
-    assert world.look() == 1
-    world.start(1)
-    world.now += 19.5
-    assert world.look() == 0
-    world.now += 0.5
-    assert world.look() == 1
+    assert model.look() == 1
+    model.start(1)
+    model.now += 19.5
+    assert model.look() == 0
+    model.now += 0.5
+    assert model.look() == 1
 
 
 def test_claim_before_the_start_keeps_the_rate_token_until_refused():
-    world = World(limits_of(mail={"rate": Rate(2, per=10)}))
-    assert world.look() == 2
+    model = Model(build_limits(mail={"rate": Rate(2, per=10)}))
+    assert model.look() == 2
 
-    world.now += 1_000
-    assert world.look() == 0
-    world.refuse(1)
-    assert world.look() == 1
+    model.now += 1_000
+    assert model.look() == 0
+    model.refuse(1)
+    assert model.look() == 1
 
 
 def test_ended_attempt_frees_the_place_and_not_the_rate_token():
-    world = World(limits_of(mail={"concurrency": 2, "rate": Rate(3, per=10)}))
-    world.look()
-    world.start(2)
-    world.end(2)
+    model = Model(build_limits(mail={"concurrency": 2, "rate": Rate(3, per=10)}))
+    model.look()
+    model.start(2)
+    model.end(2)
 
-    assert world.look() == 1
+    assert model.look() == 1
 
 
 def test_trigger_counts_for_the_named_workflow_or_else_that_of_the_source():
-    limits = limits_of(mail={"concurrency": 1, "sources": ["MESSAGE"]}, free={"sources": ["MEMORY"]})
+    limits = build_limits(mail={"concurrency": 1, "sources": ["MESSAGE"]}, free={"sources": ["MEMORY"]})
 
-    assert limits.workflow_of(a_claim(1, "mail")) == "mail"
-    assert limits.workflow_of(a_claim(1, None, "MESSAGE")) == "mail"
-    assert limits.workflow_of(a_claim(1, "free", "MESSAGE")) is None
-    assert limits.workflow_of(a_claim(1, None, "MEMORY")) is None
-    assert limits.workflow_of(a_claim(1, None, "PROACTIVE")) is None
+    assert limits.workflow_of(build_claim(1, "mail")) == "mail"
+    assert limits.workflow_of(build_claim(1, None, "MESSAGE")) == "mail"
+    assert limits.workflow_of(build_claim(1, "free", "MESSAGE")) is None
+    assert limits.workflow_of(build_claim(1, None, "MEMORY")) is None
+    assert limits.workflow_of(build_claim(1, None, "PROACTIVE")) is None
     assert [limits.is_limited(name) for name in ("mail", "free", "unknown", None)] == [True, False, False, False]
 
 
 def test_limits_without_a_limited_workflow_have_no_budget_and_no_token():
-    limits = limits_of(free={})
+    limits = build_limits(free={})
 
     assert not limits
-    assert limits.budget([a_claim(1, "free")], [], 0.0) is None
+    assert limits.budget([build_claim(1, "free")], [], 0.0) is None
     assert limits.next_token([], []) == math.inf
 
 
 def test_remembered_starts_count_newest_first_in_any_order_given():
-    limits = limits_of(mail={"rate": Rate(2, per=10)}, free={})
+    limits = build_limits(mail={"rate": Rate(2, per=10)}, free={})
     limits.remember([("mail", 3.0), ("mail", 1.0), ("free", 4.0), ("mail", 2.0)])
 
     assert limits.budget([], [], 11.5) == Budget({"mail": 0}, {})
@@ -213,7 +215,7 @@ def test_remembered_starts_count_newest_first_in_any_order_given():
     assert limits.budget([], [], 12.0) == Budget({"mail": 1}, {})
 
 
-# What may be declared
+# Declarations
 
 
 @pytest.mark.parametrize("per", [60, 0.5, timedelta(minutes=1), timedelta(days=366)])
@@ -262,12 +264,12 @@ def test_workflow_with_a_rate_of_another_type_is_refused(rate):
 
 
 @pytest.mark.parametrize("limit_by", ["", "a b", "a.b", 7, ("to",), "1st"])
-def test_key_of_a_limit_that_is_no_name_is_refused(limit_by):
+def test_limit_key_with_an_invalid_name_is_refused(limit_by):
     with pytest.raises(ConfigInvalid, match=r"^workflow mail: limit_by .* must be the name of a parameter, or"):
         App().declare("mail", work, concurrency=1, limit_by=limit_by)
 
 
-def test_key_of_a_limit_without_a_limit_is_refused():
+def test_limit_key_without_a_limit_is_refused():
     with pytest.raises(ConfigInvalid, match=r"^workflow mail: limit_by .*; give concurrency or rate with it$"):
         App().declare("mail", work, limit_by="session_id")
 
@@ -279,27 +281,27 @@ async def to_any(**rest: Any) -> None: ...
 
 
 @pytest.mark.parametrize("limit_by", ["customer", "ctx"])
-def test_key_of_a_limit_that_the_function_does_not_take_is_refused(limit_by):
+def test_limit_key_that_the_function_does_not_take_is_refused(limit_by):
     with pytest.raises(ConfigInvalid, match=rf"^workflow mail: limit_by '{limit_by}' must be a parameter of it, or"):
         App().declare("mail", to_one, rate=Rate(1, per=1), limit_by=limit_by)
 
 
 @pytest.mark.parametrize(("fn", "limit_by"), [(to_one, "to"), (to_one, "session_id"), (to_any, "customer")])
-def test_key_of_a_limit_may_be_a_parameter_or_the_session(fn, limit_by):
+def test_limit_key_may_be_a_parameter_or_the_session(fn, limit_by):
     assert App().declare("mail", fn, rate=Rate(1, per=1), limit_by=limit_by).limit_by == limit_by
 
 
-# By key
+# Limits by key
 
 KEY = LimitKey("mail", '"a"')
 
 
-def keyed_limits() -> KeyLimits:
-    return limits_of(mail={"rate": Rate(2, per=10), "limit_by": "session_id"}).keys
+def build_keyed_limits() -> KeyLimits:
+    return build_limits(mail={"rate": Rate(2, per=10), "limit_by": "session_id"}).keys
 
 
 def test_remembered_starts_of_a_key_count_newest_first_in_any_order_given():
-    keys = keyed_limits()
+    keys = build_keyed_limits()
     keys.remember([(KEY, 3.0), (KEY, 1.0), (KEY, 2.0)])
 
     request = keys.begin_look([], [], 12.5)
@@ -309,7 +311,7 @@ def test_remembered_starts_of_a_key_count_newest_first_in_any_order_given():
 
 
 def test_token_of_a_key_returns_later_while_a_claim_waits():
-    keys, claim = keyed_limits(), a_claim(1)
+    keys, claim = build_keyed_limits(), build_claim(1)
     keys.remember([(KEY, 1.0)])
     keys.begin_look([], [], 2.0)
     answer = KeyAnswer({(claim.seq, claim.lease_token): KEY}, frozenset([KEY]), frozenset(), None)

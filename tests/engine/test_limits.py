@@ -1,4 +1,4 @@
-"""Concurrency and rate limits of workflows in a running engine, and unlimited workflows beside them."""
+"""Concurrency and rate limits of workflows in a running engine, and their effect on unlimited workflows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from craftcore.errors import ConfigInvalid
 from craftcore.producer import Producer
 from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
-from tests.engine.test_limit_rules import most_within
+from tests.engine.test_limit_rules import max_in_span
 from tests.engine.test_stress import stress
 from tests.support.engine_harness import Lab, lab, look, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Mailer:
-    """An app with a limited workflow `mail`, which notes who was inside and waits at its gate, and others beside it."""
+    """An app with a limited workflow `mail`, which records its runs and waits at a gate, and unlimited workflows."""
 
     def __init__(self, **limits: Any) -> None:
         self.app = App()
@@ -53,23 +53,23 @@ class Mailer:
             await self.gate.wait()
 
 
-def mails(count: int, **how: Any) -> list[TriggerSpec]:
-    return [TriggerSpec(workflow="mail", payload={"n": n}, **how) for n in range(count)]
+def mail_specs(count: int, **fields: Any) -> list[TriggerSpec]:
+    return [TriggerSpec(workflow="mail", payload={"n": n}, **fields) for n in range(count)]
 
 
-def claimed(it: Lab, workflow: str) -> int:
+def count_claimed(it: Lab, workflow: str) -> int:
     [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED' AND workflow = :name", name=workflow)
     count: int = row["n"]
     return count
 
 
-def started(path: Path, workflow: str = "mail") -> list[float]:
+def start_times(path: Path, workflow: str = "mail") -> list[float]:
     rows = look(path, "SELECT created_at FROM executions WHERE workflow = :name ORDER BY seq", name=workflow)
     return [row["created_at"] for row in rows]
 
 
-class Writing:
-    """Holds the writer from inside a piece of its work: whatever is asked of it meanwhile is on its way."""
+class BlockedWriter:
+    """A block during which the writer is busy, so every request to it stays queued."""
 
     def __init__(self, it: Lab) -> None:
         self._writer = it.engine.writer
@@ -90,43 +90,43 @@ class Writing:
         await self._tasks.__aexit__(*error)
 
 
-async def begin_to_look(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ring, and return when the feeder has decided what its look is to bring."""
+async def begin_poll(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ring and wait until the feeder has decided what to claim."""
     decided = anyio.Event()
     decide = feeder._claim_request
 
-    def noted() -> ClaimRequest:
+    def decide_and_note() -> ClaimRequest:
         want = decide()
         decided.set()
         return want
 
-    monkeypatch.setattr(feeder, "_claim_request", noted)
+    monkeypatch.setattr(feeder, "_claim_request", decide_and_note)
     feeder.ring()
     with anyio.fail_after(PATIENCE):
         await decided.wait()
 
 
-# So many at once
+# Concurrency
 
 
 async def test_trigger_of_a_full_workflow_is_not_overtaken_within_its_session(tmp_path):
-    it_is = Mailer(concurrency=1)
+    mailer = Mailer(concurrency=1)
     order: list[str] = []
 
-    @it_is.app.workflow("says")
+    @mailer.app.workflow("says")
     async def says(word: str) -> None:
-        order.append(f"{word} with {it_is.seen[-1]}")
+        order.append(f"{word} with {mailer.seen[-1]}")
 
-    def said(word: str, session: str) -> TriggerSpec:
+    def says_spec(word: str, session: str) -> TriggerSpec:
         return TriggerSpec(workflow="says", payload={"word": word}, session_id=session)
 
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many(mails(1))
-        await it.until(lambda: it_is.inside == 1)
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many(mail_specs(1))
+        await it.until(lambda: mailer.inside == 1)
         second = TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s")
-        await it_is.app.emit_many([second, said("later", "s"), said("other", "t")])
+        await mailer.app.emit_many([second, says_spec("later", "s"), says_spec("other", "t")])
         await it.until(lambda: "other with 0" in order)
-        it_is.gate.set()
+        mailer.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 4)
     assert order == ["other with 0", "later with 1"]
 
@@ -135,7 +135,7 @@ async def test_workflow_concurrency_is_never_exceeded_in_a_flood_of_triggers(tmp
     app = App()
     inside: Counter[str] = Counter()
     most: Counter[str] = Counter()
-    full = anyio.Event()  # nobody leaves before every place was taken
+    full = anyio.Event()  # each waits until every slot is taken
 
     async def work(name: str) -> None:
         inside[name] += 1
@@ -159,80 +159,81 @@ async def test_workflow_concurrency_is_never_exceeded_in_a_flood_of_triggers(tmp
 
 
 async def test_full_workflow_leaves_the_claim_window_to_other_workflows(tmp_path):
-    """A hundred mails come first in every order, and only one may run; a trigger behind them all runs at once."""
-    it_is = Mailer(concurrency=1)
-    async with lab(it_is.app, tmp_path, settings(concurrency=2, claim_batch=2)) as it:
-        await it_is.app.emit_many(mails(100, priority=0))
+    """A hundred mails precede another trigger in every order, and only one of them may run. The other trigger runs at
+    once."""
+    mailer = Mailer(concurrency=1)
+    async with lab(mailer.app, tmp_path, settings(concurrency=2, claim_batch=2)) as it:
+        await mailer.app.emit_many(mail_specs(100, priority=0))
         for _ in range(5):
-            emitted = await it_is.app.emit("quick", priority=99, session_id="s")
+            emitted = await mailer.app.emit("quick", priority=99, session_id="s")
             assert (await it.settled(emitted.id))["status"] == "DONE"
-        assert (claimed(it, "mail"), it_is.seen) == (1, [0])
-        it_is.gate.set()
+        assert (count_claimed(it, "mail"), mailer.seen) == (1, [0])
+        mailer.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 105)
-    assert it_is.most == 1
+    assert mailer.most == 1
 
 
 async def test_triggers_of_a_limited_workflow_keep_the_emit_order(tmp_path):
-    it_is = Mailer(concurrency=1)
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path, settings(concurrency=4, claim_batch=3)) as it:
-        await it_is.app.emit_many([spec for n, spec in enumerate(mails(30)) if n % 2])
-        for spec in mails(30)[::2]:
-            await it_is.app.emit("mail", spec.payload, priority=50)
+    mailer = Mailer(concurrency=1)
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path, settings(concurrency=4, claim_batch=3)) as it:
+        await mailer.app.emit_many([spec for n, spec in enumerate(mail_specs(30)) if n % 2])
+        for spec in mail_specs(30)[::2]:
+            await mailer.app.emit("mail", spec.payload, priority=50)
         await it.until(lambda: it.engine.counts["DONE"] == 30)
-    assert it_is.seen == [*range(1, 30, 2), *range(0, 30, 2)]
+    assert mailer.seen == [*range(1, 30, 2), *range(0, 30, 2)]
 
 
 async def test_concurrency_limit_counts_triggers_by_source_and_by_name(tmp_path):
-    it_is = Mailer(concurrency=2)
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE") for _ in range(5)] + mails(5))
-        await it.until(lambda: it_is.inside == 2)
+    mailer = Mailer(concurrency=2)
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE") for _ in range(5)] + mail_specs(5))
+        await it.until(lambda: mailer.inside == 2)
         await it.idle_window()
         [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'")
         assert row == {"n": 2}
-        it_is.gate.set()
+        mailer.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 10)
-    assert it_is.most == 2
+    assert mailer.most == 2
 
 
 async def test_routed_triggers_do_not_count_for_the_workflow_limit(tmp_path):
-    class ToMail:
+    class MailRouter:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             return Route(workflow="mail")
 
-    it_is = Mailer(concurrency=1)
-    it_is.app.router = ToMail()
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many([TriggerSpec(workflow=None, source="SKILL_WORKFLOW") for _ in range(5)])
-        await it.until(lambda: it_is.inside == 5)
-        it_is.gate.set()
+    mailer = Mailer(concurrency=1)
+    mailer.app.router = MailRouter()
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many([TriggerSpec(workflow=None, source="SKILL_WORKFLOW") for _ in range(5)])
+        await it.until(lambda: mailer.inside == 5)
+        mailer.gate.set()
 
 
 async def test_trigger_of_another_process_behind_a_full_workflow_is_claimed(tmp_path):
-    """By another process, and dated back."""
-    it_is = Mailer(concurrency=1)
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many(mails(10, at=time.time() - 60))
-        await it.until(lambda: it_is.inside == 1)
+    """The trigger is emitted by another process with an earlier time."""
+    mailer = Mailer(concurrency=1)
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many(mail_specs(10, at=time.time() - 60))
+        await it.until(lambda: mailer.inside == 1)
         await it.idle_window()
         with Producer(it.path) as producer:
             for seconds in (3, 300):
                 emitted = producer.emit("quick", at=time.time() - seconds)
                 assert (await it.settled(emitted.id))["status"] == "DONE"
-        it_is.gate.set()
+        mailer.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 12)
 
 
-# A place comes back
+# Returned places
 
 
 @pytest.mark.parametrize("end", ["cancelled", "superseded", "stale", "replaced", "cancelled by another process"])
 async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_path, end):
-    """The only place of the daemon is taken; the first mail sits in the window, the second in the table."""
+    """The only slot of the engine is taken. The first mail is in the window, and the second in the table."""
     clock = VirtualClock()
-    it_is = Mailer(concurrency=1)
-    app = it_is.app
+    mailer = Mailer(concurrency=1)
+    app = mailer.app
     async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as it:
         await app.emit("wait")
         await it.until(lambda: it.engine.running == 1)
@@ -256,13 +257,13 @@ async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_pat
                 with other.transaction() as tx:
                     other.triggers.cancel(tx, first.id)
                 other.close()
-        it_is.gate.set()
+        mailer.gate.set()
 
         assert (await it.settled(second.id))["status"] == "DONE"
         await it.settled(first.id)
         await it.idle()
-        assert it_is.most == 1
-        assert 1 not in it_is.seen
+        assert mailer.most == 1
+        assert 1 not in mailer.seen
         assert len(it.engine._queue) == 0
 
 
@@ -286,22 +287,22 @@ async def test_trigger_in_backoff_frees_the_limited_place(tmp_path):
 
 
 async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, monkeypatch):
-    """A router takes the session while the look that claims a mail of it is on its way."""
+    """A router assigns the session while a poll claims a mail of that session."""
     asked, answer = anyio.Event(), anyio.Event()
 
-    class ToSession:
+    class SessionRouter:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             asked.set()
             await answer.wait()
             return Route(workflow="wait", session_id="s")
 
-    it_is = Mailer(concurrency=1)
-    it_is.app.router = ToSession()
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit(None, source="SKILL_WORKFLOW")
+    mailer = Mailer(concurrency=1)
+    mailer.app.router = SessionRouter()
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit(None, source="SKILL_WORKFLOW")
         await asked.wait()
         it.engine.feeder.paused = True
-        first, second = await it_is.app.emit_many(
+        first, second = await mailer.app.emit_many(
             [
                 TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s"),
                 TriggerSpec(workflow="mail", payload={"n": 2}),
@@ -309,31 +310,31 @@ async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, 
         )
         await it.idle_window()
         it.engine.feeder.paused = False
-        async with Writing(it):
-            await begin_to_look(it.engine.feeder, monkeypatch)
+        async with BlockedWriter(it):
+            await begin_poll(it.engine.feeder, monkeypatch)
             answer.set()
             await it.until(lambda: "s" in it.engine._queue.busy_lanes)
 
-        await it.until(lambda: it_is.seen == [2])
+        await it.until(lambda: mailer.seen == [2])
         assert it.trigger(first.id)["status"] == "PENDING"
-        it_is.gate.set()
+        mailer.gate.set()
         await it.settled(second.id)
         await it.settled(first.id)
-    assert it_is.most == 1
+    assert mailer.most == 1
 
 
-# So many starts in a while
+# Rates
 
 
 async def test_rate_allows_the_next_start_when_the_oldest_start_has_passed(tmp_path):
     clock = VirtualClock()
-    it_is = Mailer(rate=Rate(3, per=60))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path, clock=clock) as it:
-        await it_is.app.emit("mail")
+    mailer = Mailer(rate=Rate(3, per=60))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path, clock=clock) as it:
+        await mailer.app.emit("mail")
         await it.until(lambda: it.engine.counts["DONE"] == 1)
         clock.advance(30)
-        await it_is.app.emit_many(mails(6))
+        await mailer.app.emit_many(mail_specs(6))
         await it.until(lambda: it.engine.counts["DONE"] == 3)
 
         clock.advance(29.5)
@@ -350,7 +351,7 @@ async def test_rate_allows_the_next_start_when_the_oldest_start_has_passed(tmp_p
         await it.idle_window()
         await it.until(lambda: it.engine.counts["DONE"] == 7)
         await it.idle()
-    assert [at - NEW_YEAR for at in started(it.path)] == [0, 30, 30, 60, 90, 90, 120]
+    assert [at - NEW_YEAR for at in start_times(it.path)] == [0, 30, 30, 60, 90, 90, 120]
 
 
 async def test_rate_counts_failed_attempts(tmp_path):
@@ -373,42 +374,42 @@ async def test_rate_counts_failed_attempts(tmp_path):
 
 
 async def test_engine_wakes_without_a_bell_when_a_rate_token_returns(tmp_path):
-    """The poll is minutes away, and no bell rings."""
-    it_is = Mailer(rate=Rate(2, per=0.2))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many(mails(9))
+    """The poll interval is minutes long, and no bell rings."""
+    mailer = Mailer(rate=Rate(2, per=0.2))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many(mail_specs(9))
         await it.until(lambda: it.engine.counts["DONE"] == 9)
-    assert it_is.seen == list(range(9))
-    assert most_within(started(it.path), 0.2 - 0.005) == 2
+    assert mailer.seen == list(range(9))
+    assert max_in_span(start_times(it.path), 0.2 - 0.005) == 2
 
 
 async def test_rate_token_that_returns_during_a_poll_is_not_lost(tmp_path, monkeypatch):
-    it_is = Mailer(rate=Rate(1, per=0.3))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many(mails(2))
+    mailer = Mailer(rate=Rate(1, per=0.3))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many(mail_specs(2))
         await it.until(lambda: it.engine.counts["DONE"] == 1)
-        async with Writing(it):
-            await begin_to_look(it.engine.feeder, monkeypatch)
+        async with BlockedWriter(it):
+            await begin_poll(it.engine.feeder, monkeypatch)
             await anyio.sleep(0.4)
         await it.until(lambda: it.engine.counts["DONE"] == 2)
 
 
 async def test_engine_that_polls_for_a_returned_rate_token_is_not_idle(tmp_path):
-    """What it claims is not due any more and not yet in the window: nobody must leave now."""
-    it_is = Mailer(rate=Rate(1, per=0.2))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path) as it:
-        await it_is.app.emit_many(mails(100))
+    """A trigger claimed by that poll is not due any more and not yet in the window, so the engine is not idle."""
+    mailer = Mailer(rate=Rate(1, per=0.2))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path) as it:
+        await mailer.app.emit_many(mail_specs(100))
         await it.until(lambda: it.engine.counts["DONE"] > 0 and it.engine.is_idle)
-        async with Writing(it):
+        async with BlockedWriter(it):
             await it.until(lambda: it.engine.feeder.is_looking)
             assert not it.engine.is_idle
 
 
 async def test_feeder_does_not_poll_while_waiting_for_a_rate_token_or_a_place(tmp_path):
-    """A look for each token, and none while nothing may be claimed."""
+    """The feeder polls once for each token, and not at all while no trigger may be claimed."""
     app = App()
     gate = anyio.Event()
 
@@ -436,14 +437,14 @@ async def test_feeder_does_not_poll_while_waiting_for_a_rate_token_or_a_place(tm
 
 async def test_rate_holds_after_a_restart(tmp_path):
     clock = VirtualClock()
-    it_is = Mailer(rate=Rate(2, per=3600))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path, clock=clock) as it:
-        await it_is.app.emit_many(mails(5))
+    mailer = Mailer(rate=Rate(2, per=3600))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path, clock=clock) as it:
+        await mailer.app.emit_many(mail_specs(5))
         await it.until(lambda: it.engine.counts["DONE"] == 2)
     clock.advance(1800)
-    async with lab(it_is.app, tmp_path, clock=clock) as it:
-        emitted = await it_is.app.emit("quick")
+    async with lab(mailer.app, tmp_path, clock=clock) as it:
+        emitted = await mailer.app.emit("quick")
         await it.settled(emitted.id)
         await it.idle()
         assert it.engine.counts["DONE"] == 1
@@ -451,17 +452,17 @@ async def test_rate_holds_after_a_restart(tmp_path):
         await it.idle_window()
         await it.until(lambda: it.engine.counts["DONE"] == 3)
         await it.idle()
-    assert [at - NEW_YEAR for at in started(it.path)] == [0, 0, 3600, 3600]
+    assert [at - NEW_YEAR for at in start_times(it.path)] == [0, 0, 3600, 3600]
 
 
 @pytest.mark.parametrize("when", ["while it runs", "between two runs"])
 async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_path, when):
-    """By a day, and a rate is for an hour. It waits for no more than an hour."""
+    """The clock is set back by a day. The wait stays within the hour of the rate."""
     clock = VirtualClock()
-    it_is = Mailer(rate=Rate(2, per=3600))
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path, clock=clock) as it:
-        await it_is.app.emit_many(mails(6, at=NEW_YEAR - 30 * 86_400))
+    mailer = Mailer(rate=Rate(2, per=3600))
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path, clock=clock) as it:
+        await mailer.app.emit_many(mail_specs(6, at=NEW_YEAR - 30 * 86_400))
         await it.until(lambda: it.engine.counts["DONE"] == 2)
         if when == "while it runs":
             clock.set_back(86_400)
@@ -473,7 +474,7 @@ async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_pat
             await it.until(lambda: it.engine.counts["DONE"] == 4)
             return
     clock.set_back(86_400)
-    async with lab(it_is.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as it:
         await it.idle_window()
         await it.idle()
         assert it.engine.counts["DONE"] == 0
@@ -484,28 +485,28 @@ async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_pat
         assert it.engine.counts["DONE"] == 2
 
 
-# Beside the rest of the engine
+# Limits and the rest of the engine
 
 
 async def test_limited_trigger_stays_pending_at_emit_and_unlimited_is_claimed(tmp_path):
-    it_is = Mailer(concurrency=1)
-    async with lab(it_is.app, tmp_path) as it:
+    mailer = Mailer(concurrency=1)
+    async with lab(mailer.app, tmp_path) as it:
         await it.idle()
-        assert [(await it_is.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
-        assert (await it_is.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
-        await it.until(lambda: it_is.inside == 1 and it.engine.feeder.saw_all)
-        assert (await it_is.app.emit("quick")).status is TriggerStatus.CLAIMED
-        it_is.gate.set()
+        assert [(await mailer.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
+        assert (await mailer.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
+        await it.until(lambda: mailer.inside == 1 and it.engine.feeder.saw_all)
+        assert (await mailer.app.emit("quick")).status is TriggerStatus.CLAIMED
+        mailer.gate.set()
         await it.until(lambda: it.engine.counts["DONE"] == 5)
-    assert it_is.most == 1
+    assert mailer.most == 1
 
 
 async def test_corrupt_row_of_a_limited_workflow_is_set_aside_and_others_run(tmp_path):
-    it_is = Mailer(concurrency=1)
-    it_is.gate.set()
-    async with lab(it_is.app, tmp_path) as it:
+    mailer = Mailer(concurrency=1)
+    mailer.gate.set()
+    async with lab(mailer.app, tmp_path) as it:
         it.engine.feeder.paused = True
-        bad, *good = await it_is.app.emit_many(mails(4))
+        bad, *good = await mailer.app.emit_many(mail_specs(4))
         other = Services(it.path, settings())
         with other.transaction() as tx:
             tx.run("UPDATE triggers SET workflow = CAST(x'ff' AS TEXT) WHERE id = :id", id=bad.id)
@@ -531,16 +532,16 @@ LIMITED: dict[str, dict[str, Any]] = {
     [(0, 120), *(pytest.param(seed, 240, marks=pytest.mark.campaign) for seed in range(4))],
 )
 async def test_limits_are_not_exceeded_under_stress_and_counts_balance(tmp_path, seed, triggers):
-    await chaos_within_limits(tmp_path, seed, triggers)
+    await run_chaos_within_limits(tmp_path, seed, triggers)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 160))
 async def test_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp_path, seed):
-    await chaos_within_limits(tmp_path, seed, 1200)
+    await run_chaos_within_limits(tmp_path, seed, 1200)
 
 
-async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
+async def run_chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
     def limit(app: App) -> None:
         for name, limits in LIMITED.items():
             app.workflows[name] = replace(app.workflows[name], **limits)
@@ -555,13 +556,13 @@ async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
         )
         assert rows, name
         if (most := limits.get("concurrency")) is not None:
-            at_once = [sum(r["created_at"] <= row["created_at"] < r["ended_at"] for r in rows) for row in rows]
-            assert max(at_once) <= most, name
+            starts_together = [sum(r["created_at"] <= row["created_at"] < r["ended_at"] for r in rows) for row in rows]
+            assert max(starts_together) <= most, name
         if (rate := limits.get("rate")) is not None:
-            assert most_within([row["created_at"] for row in rows], rate.seconds - 0.001) <= rate.count, name
+            assert max_in_span([row["created_at"] for row in rows], rate.seconds - 0.001) <= rate.count, name
 
 
-# As a daemon
+# In a daemon
 
 APP = """
 from craftcore import App, Rate
@@ -582,11 +583,11 @@ def test_until_idle_waits_for_triggers_delayed_by_a_rate(tmp_path):
         for _ in range(5):
             producer.emit("mail")
 
-    left = craftcore(tmp_path, "run", "app:app", "--until-idle")
+    ended = craftcore(tmp_path, "run", "app:app", "--until-idle")
 
-    assert left.code == 0, left.err
+    assert ended.code == 0, ended.err
     assert look(tmp_path / "agent.db", "SELECT DISTINCT status FROM triggers") == [{"status": "DONE"}]
-    assert most_within(started(tmp_path / "agent.db"), 0.5 - 0.01) <= 2
+    assert max_in_span(start_times(tmp_path / "agent.db"), 0.5 - 0.01) <= 2
 
 
 def test_rate_holds_after_the_daemon_is_killed(tmp_path):
@@ -596,28 +597,28 @@ def test_rate_holds_after_the_daemon_is_killed(tmp_path):
         for _ in range(5):
             producer.emit("mail")
         with a_daemon(tmp_path, "app:app") as daemon:
-            until(lambda: len(started(path)) == 2)
+            until(lambda: len(start_times(path)) == 2)
             daemon.kill()
         with a_daemon(tmp_path, "app:app") as daemon:
             daemon.ready()
             quick = producer.emit("quick", priority=99)
             until(lambda: look(path, "SELECT status FROM triggers WHERE id = :id", id=quick.id) == [{"status": "DONE"}])
     assert len({row["trigger_id"] for row in look(path, "SELECT trigger_id FROM executions")}) <= 3
-    assert len(started(path)) == 2
+    assert len(start_times(path)) == 2
 
 
-# Declared in time
+# Declarations
 
 
 async def test_limit_declared_while_the_app_runs_is_refused(tmp_path):
-    it_is = Mailer(concurrency=1)
+    mailer = Mailer(concurrency=1)
 
     async def late() -> None: ...
 
-    async with lab(it_is.app, tmp_path):
+    async with lab(mailer.app, tmp_path):
         with pytest.raises(ConfigInvalid, match="workflow late: the app runs already; declare limits before it is"):
-            it_is.app.declare("late", late, concurrency=1)
-        it_is.app.declare("late", late)
+            mailer.app.declare("late", late, concurrency=1)
+        mailer.app.declare("late", late)
 
 
 async def test_engine_reports_which_workflows_are_limited(tmp_path):

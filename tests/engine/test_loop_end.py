@@ -56,17 +56,17 @@ IN_MAIN = "await engine()"
 IN_TASK = "task = asyncio.create_task(engine()); await running.wait(); await asyncio.sleep(600)"
 
 
-def life(path: Path, host: str, code: str = "") -> str:
-    """One life of a host program that a running workflow, or the host itself, ends; what it wrote to stderr."""
+def run_host(path: Path, host: str, code: str = "") -> str:
+    """Run a host program that ends its event loop, and return its standard error."""
     lay_schema(path)
     program = HOST.format(host=host, code=code or "pass", emits=bool(code))
     with start(["-c", program, path], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
-        _, said = child.communicate(timeout=PATIENCE)
-    return said.decode()
+        _, errors = child.communicate(timeout=PATIENCE)
+    return errors.decode()
 
 
-def ended(path: Path) -> tuple[bool, dict[str, int]]:
-    """Whether the epoch ended in order, and the attempts that each workflow has been charged for."""
+def epoch_end(path: Path) -> tuple[bool, dict[str, int]]:
+    """Return whether the epoch ended in order, and the charged attempts of each workflow."""
     [epoch] = look(path, "SELECT ended_at IS NOT NULL AS in_order FROM epochs")
     rows = look(path, "SELECT workflow, attempts FROM triggers")
     return bool(epoch["in_order"]), {row["workflow"]: row["attempts"] for row in rows}
@@ -89,10 +89,10 @@ ENDS = {
 def test_workflow_that_ends_the_event_loop_is_a_crash_of_all_running_triggers(tmp_path, host, code):
     path = tmp_path / "agent.db"
 
-    said = life(path, host, code)
+    errors = run_host(path, host, code)
 
-    assert ended(path) == (False, {"long": 1, "ends": 1})
-    assert "ended without being asked to" in said
+    assert epoch_end(path) == (False, {"long": 1, "ends": 1})
+    assert "ended without being asked to" in errors
 
 
 HOSTS = {
@@ -109,16 +109,16 @@ HOSTS = {
 def test_host_that_ends_the_program_is_not_a_crash_and_refunds_attempts(tmp_path, host):
     path = tmp_path / "agent.db"
 
-    said = life(path, host)
+    errors = run_host(path, host)
 
-    in_order, attempts = ended(path)
-    assert in_order, said
+    in_order, attempts = epoch_end(path)
+    assert in_order, errors
     assert attempts.get("long", 0) == 0
 
 
 @pytest.mark.anyio
 async def test_engine_cancelled_by_a_scope_ends_in_order(tmp_path):
-    """On asyncio and on trio."""
+    """The test runs on asyncio and on trio."""
     app = App()
     begun = anyio.Event()
 
@@ -139,15 +139,15 @@ async def test_engine_cancelled_by_a_scope_ends_in_order(tmp_path):
         await begun.wait()
         host.cancel_scope.cancel()
 
-    assert ended(path) == (True, {"long": 0})
+    assert epoch_end(path) == (True, {"long": 0})
 
 
 def test_crash_error_names_the_workflow_that_cancelled_every_task(tmp_path):
     app = App()
     outcome: list[Any] = []
 
-    @app.workflow("guilty")
-    async def guilty() -> None:
+    @app.workflow("cancels_all")
+    async def cancels_all() -> None:
         for task in asyncio.all_tasks():
             task.cancel()
         await anyio.sleep_forever()
@@ -155,7 +155,7 @@ def test_crash_error_names_the_workflow_that_cancelled_every_task(tmp_path):
     async def main() -> None:
         try:
             async with running(app, tmp_path / "agent.db", settings()):
-                outcome.append(await app.emit("guilty"))
+                outcome.append(await app.emit("cancels_all"))
                 await anyio.sleep_forever()
         except BaseException as error:
             outcome.append(error)
@@ -165,11 +165,11 @@ def test_crash_error_names_the_workflow_that_cancelled_every_task(tmp_path):
     emitted, error = outcome
     assert isinstance(error, EngineCrashed)
     assert error.exit_code == 70
-    assert f"guilty ({emitted.id}) cancelled every task of the event loop" in error.message
+    assert f"cancels_all ({emitted.id}) cancelled every task of the event loop" in error.message
     assert error.details["running"] == [emitted.id]
 
 
-def waiting() -> list[str]:
+def waiting_tasks() -> list[str]:
     return [task.get_name() for task in asyncio.all_tasks() if task.get_name() == "craftcore-loop-end"]
 
 
@@ -181,14 +181,14 @@ async def test_loop_end_cancelled_before_the_wait_leaves_no_task_behind():
             await asyncio.sleep(600)
 
     task = asyncio.create_task(engine())
-    await asyncio.sleep(0)  # it is in the first wait of loop_end now
-    assert waiting() == ["craftcore-loop-end"]
+    await asyncio.sleep(0)  # the task is now in the first wait of loop_end
+    assert waiting_tasks() == ["craftcore-loop-end"]
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     await asyncio.sleep(0)
 
-    assert waiting() == []
+    assert waiting_tasks() == []
 
 
 @pytest.mark.anyio
@@ -197,21 +197,21 @@ async def test_loop_end_callback_error_goes_to_the_handler_and_allows_cancellati
     def breaks(_: LoopEnd) -> None:
         raise OSError("the log is gone")
 
-    said: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
     async with loop_end(breaks):
         [task] = [task for task in asyncio.all_tasks() if task.get_name() == "craftcore-loop-end"]
         assert task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert [str(context["exception"]) for context in said] == ["the log is gone"]
+    assert [str(context["exception"]) for context in errors] == ["the log is gone"]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "look_at",
-    [lambda: asyncio.all_tasks(), lambda: [task for task in asyncio.all_tasks() if task.get_name() == "nobody"]],
+    [lambda: asyncio.all_tasks(), lambda: [task for task in asyncio.all_tasks() if task.get_name() == "absent"]],
 )
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_workflow_that_lists_tasks_or_cancels_a_subtask_is_not_a_crash(tmp_path, look_at: Callable[[], Any]):
@@ -220,13 +220,13 @@ async def test_workflow_that_lists_tasks_or_cancels_a_subtask_is_not_a_crash(tmp
     @app.workflow("fine")
     async def fine() -> int:
         look_at()
-        mine = asyncio.create_task(asyncio.sleep(600))
+        subtask = asyncio.create_task(asyncio.sleep(600))
         await asyncio.sleep(0)
-        mine.cancel()
+        subtask.cancel()
         return 1
 
     async with running(app, tmp_path / "agent.db", settings()) as engine:
         await app.emit("fine")
         await engine.settled()
 
-    assert ended(tmp_path / "agent.db") == (True, {"fine": 1})
+    assert epoch_end(tmp_path / "agent.db") == (True, {"fine": 1})

@@ -152,7 +152,7 @@ async def test_invalid_trigger_of_another_process_fails_with_the_cause(tmp_path)
     @app.workflow("greet")
     async def greet(name: str) -> None: ...
 
-    with Producer(tmp_path / "agent.db") as producer:  # before the first daemon nothing is known of workflows
+    with Producer(tmp_path / "agent.db") as producer:  # before the first daemon the database has no workflows
         misfit = producer.emit("greet", {"nam": "Ada"})
         unknown = producer.emit("gret", {})
         nowhere = producer.emit(None, {}, source="MEMORY")
@@ -185,7 +185,7 @@ async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
     app = App()
 
     @app.workflow("take")
-    async def take(it: Positive) -> None: ...
+    async def take(payload: Positive) -> None: ...
 
     @app.workflow("quick")
     async def quick() -> None: ...
@@ -416,7 +416,7 @@ async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_pa
 
     async with lab(app, tmp_path) as it:
 
-        def elsewhere() -> BaseException | None:
+        def emit_on_another_loop() -> BaseException | None:
             async def emit() -> None:
                 await app.emit("quick")
 
@@ -426,7 +426,7 @@ async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_pa
                 return error
             return None
 
-        error = await anyio.to_thread.run_sync(elsewhere)
+        error = await anyio.to_thread.run_sync(emit_on_another_loop)
         await it.idle_window()
         await it.idle()
         [count] = it.rows("SELECT count(*) AS n FROM triggers")
@@ -439,7 +439,7 @@ async def test_second_engine_on_the_same_database_is_refused(tmp_path):
     async with lab(App(), tmp_path):
         with pytest.raises(DaemonRunning, match="pid"):
             async with lab(App(), tmp_path):
-                pytest.fail("a second engine was let in")
+                pytest.fail("a second engine was accepted")
 
 
 async def test_error_of_the_host_program_is_raised_unwrapped(tmp_path):
@@ -449,7 +449,7 @@ async def test_error_of_the_host_program_is_raised_unwrapped(tmp_path):
 
 
 async def test_host_cancellation_releases_claims_without_attempt_or_crash(tmp_path):
-    """Ctrl-C in an embedding program: the block is cancelled from outside while a workflow runs."""
+    """The block is cancelled from outside while a workflow runs, as by Ctrl-C in an embedding program."""
     app = App()
     began = anyio.Event()
 

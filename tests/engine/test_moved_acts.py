@@ -1,4 +1,4 @@
-"""Acts whose key is given, taken away or changed in mid-turn: the action is not repeated."""
+"""Acts whose key is added, removed or changed in mid-turn: the action is not repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 Turn = Callable[[TaskContext], Awaitable[Any]]
 
 
-def an_app(provider: Provider, turn: Turn) -> App:
+def build_app(provider: Provider, turn: Turn) -> App:
     app = App("payer")
 
     @app.action("pay", irreversible=True)
@@ -36,8 +36,8 @@ def an_app(provider: Provider, turn: Turn) -> App:
     return app
 
 
-def paying(*acts: tuple[str | None, str], then: tuple[tuple[str | None, str], ...] = ()) -> Turn:
-    """Return a turn that pays each (key, to), waits for `go`, and pays what is `then` to be paid."""
+def paying_turn(*acts: tuple[str | None, str], then: tuple[tuple[str | None, str], ...] = ()) -> Turn:
+    """Return a turn that makes the `acts` as (key, to), waits for `go`, and makes the acts of `then`."""
 
     async def turn(ctx: TaskContext) -> Any:
         done = [await ctx.act("pay", key=key, to=to) for key, to in acts]
@@ -47,47 +47,47 @@ def paying(*acts: tuple[str | None, str], then: tuple[tuple[str | None, str], ..
     return turn
 
 
-async def begun(folder: Path, app: App) -> str:
-    """Run a task under the first code until it waits; return its id."""
+async def start_task(folder: Path, app: App) -> str:
+    """Run a task of the first app until it waits and return its id."""
     async with lab(app, folder) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
     return task_id
 
 
-async def ended(it: Lab, task_id: str) -> dict[str, Any]:
+async def finish_task(it: Lab, task_id: str) -> dict[str, Any]:
     await it.app.signal(task_id, "go")
     return await it.ended(task_id)
 
 
-def places(it: Lab) -> list[str]:
+def act_names(it: Lab) -> list[str]:
     return [row["idem_key"].rsplit(":", 1)[1] for row in ledger(it)]
 
 
 @pytest.mark.parametrize(
-    ("was", "now"), [(None, "fee"), ("fee", None), ("fee", "rent")], ids=["given", "taken away", "renamed"]
+    ("was", "now"), [(None, "fee"), ("fee", None), ("fee", "rent")], ids=["added", "removed", "renamed"]
 )
 async def test_act_with_a_changed_key_is_not_done_again(tmp_path, was, now):
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying((was, "ada"))))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((was, "ada"))))
 
-    async with lab(an_app(provider, paying((now, "ada"))), tmp_path) as it:
-        assert result(await ended(it, task_id)) == ["ref-1"]
+    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as it:
+        assert result(await finish_task(it, task_id)) == ["ref-1"]
 
-        assert places(it) == [was or "1.1"]
+        assert act_names(it) == [was or "1.1"]
     assert len(provider.calls) == 1
 
 
-@pytest.mark.parametrize(("was", "now"), [(None, "fee"), ("fee", None)], ids=["given", "taken away"])
+@pytest.mark.parametrize(("was", "now"), [(None, "fee"), ("fee", None)], ids=["added", "removed"])
 async def test_act_in_doubt_with_a_changed_key_keeps_its_question(tmp_path, was, now):
     provider = Provider(RuntimeError("connection lost"))
-    async with lab(an_app(provider, paying((was, "ada"))), tmp_path) as it:
+    async with lab(build_app(provider, paying_turn((was, "ada"))), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         asked = await it.question("activity")
 
-    async with lab(an_app(provider, paying((now, "ada"))), tmp_path) as it:
+    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as it:
         await it.app.answer(asked["id"], "resend", answered_by="ada")
-        assert result(await ended(it, task_id)) == ["ref-2"]
+        assert result(await finish_task(it, task_id)) == ["ref-2"]
 
         assert questions(it) == [("activity", "ANSWERED")]
     assert [(key.rsplit(":", 1)[1], attempt) for key, attempt, _ in provider.calls] == [
@@ -97,15 +97,15 @@ async def test_act_in_doubt_with_a_changed_key_keeps_its_question(tmp_path, was,
 
 
 async def test_first_act_with_a_new_key_leaves_the_later_ones_their_acts(tmp_path):
-    """The later acts are counted from 1 now, and one of them is not done yet."""
+    """The later acts are then counted from 1, and one of them is not yet done."""
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"), (None, "bob"))))
-    code = paying(("fee", "ada"), (None, "bob"), then=((None, "eve"),))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"), (None, "bob"))))
+    code = paying_turn(("fee", "ada"), (None, "bob"), then=((None, "eve"),))
 
-    async with lab(an_app(provider, code), tmp_path) as it:
-        assert result(await ended(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
+    async with lab(build_app(provider, code), tmp_path) as it:
+        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
 
-        assert places(it) == ["1.1", "1.2", "1.3"]
+        assert act_names(it) == ["1.1", "1.2", "1.3"]
     assert [to for _, _, to in provider.calls] == ["ada", "bob", "eve"]
 
 
@@ -120,39 +120,39 @@ async def test_acts_after_a_moved_act_are_found_at_later_entries(tmp_path):
         await ctx.wait_for("go")
         return done
 
-    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
-    async with lab(an_app(provider, turn), tmp_path) as it:
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
+    async with lab(build_app(provider, turn), tmp_path) as it:
         for count in (2, 3):
             await it.app.signal(task_id, "go")
             await it.until(lambda count=count: len(provider.calls) == count)  # type: ignore[misc]
             await it.waiting(task_id)
 
-        assert result(await ended(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
+        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
         assert questions(it) == []
 
 
 async def test_new_act_with_other_arguments_is_done(tmp_path):
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
 
-    async with lab(an_app(provider, paying(("fee", "bob"))), tmp_path) as it:
-        assert result(await ended(it, task_id)) == ["ref-2"]
+    async with lab(build_app(provider, paying_turn(("fee", "bob"))), tmp_path) as it:
+        assert result(await finish_task(it, task_id)) == ["ref-2"]
 
 
 async def test_new_act_like_an_act_that_is_still_called_is_done_once(tmp_path):
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
 
-    async with lab(an_app(provider, paying(("fee", "ada"), (None, "ada"))), tmp_path) as it:
-        assert sorted(result(await ended(it, task_id))) == ["ref-1", "ref-2"]
+    async with lab(build_app(provider, paying_turn(("fee", "ada"), (None, "ada"))), tmp_path) as it:
+        assert sorted(result(await finish_task(it, task_id))) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2
 
 
 async def test_act_whose_row_was_taken_by_another_key_is_refused(tmp_path):
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying(("fee", "ada"))))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn(("fee", "ada"))))
 
-    async with lab(an_app(provider, paying(("rent", "ada"), ("fee", "ada"))), tmp_path) as it:
+    async with lab(build_app(provider, paying_turn(("rent", "ada"), ("fee", "ada"))), tmp_path) as it:
         await it.app.signal(task_id, "go")
         code, message = failure(await it.ended(task_id))
 
@@ -166,9 +166,9 @@ async def test_act_whose_row_was_taken_by_another_key_is_refused(tmp_path):
 )
 async def test_act_like_several_acts_is_held_until_a_person_answers(tmp_path, answer, kept, calls):
     provider = Provider()
-    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"), (None, "ada"))))
+    task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"), (None, "ada"))))
 
-    async with lab(an_app(provider, paying(("fee", "ada"))), tmp_path) as it:
+    async with lab(build_app(provider, paying_turn(("fee", "ada"))), tmp_path) as it:
         await it.app.signal(task_id, "go")
         asked = await it.question("conflict")
         assert len(provider.calls) == 2
@@ -179,10 +179,10 @@ async def test_act_like_several_acts_is_held_until_a_person_answers(tmp_path, an
         assert len(provider.calls) == calls
 
 
-async def test_act_beside_the_turn_with_a_changed_key_is_held_until_a_person_answers(tmp_path):
+async def test_concurrent_act_with_a_changed_key_is_held_until_a_person_answers(tmp_path):
     provider = Provider()
 
-    def beside(key: str) -> Turn:
+    def sibling_turn(key: str) -> Turn:
         async def turn(ctx: TaskContext) -> Any:
             async with anyio.create_task_group() as group:
                 group.start_soon(partial(ctx.act, "pay", key=key, to="ada"))
@@ -191,8 +191,8 @@ async def test_act_beside_the_turn_with_a_changed_key_is_held_until_a_person_ans
 
         return turn
 
-    task_id = await begun(tmp_path, an_app(provider, beside("fee")))
-    async with lab(an_app(provider, beside("rent")), tmp_path) as it:
+    task_id = await start_task(tmp_path, build_app(provider, sibling_turn("fee")))
+    async with lab(build_app(provider, sibling_turn("rent")), tmp_path) as it:
         await it.app.signal(task_id, "go")
         asked = await it.question("conflict")
         await it.app.answer(asked["id"], "same", answered_by="ada")
@@ -202,10 +202,10 @@ async def test_act_beside_the_turn_with_a_changed_key_is_held_until_a_person_ans
 
 
 async def test_concurrent_acts_with_the_same_arguments_keep_their_keys(tmp_path):
-    """The code is as it was: of acts with the same arguments, one was done when the process ended."""
+    """The code is unchanged. One of several acts with the same arguments was done when the process ended."""
     provider = Provider()
 
-    def both(*keys: str) -> Turn:
+    def concurrent_turn(*keys: str) -> Turn:
         async def turn(ctx: TaskContext) -> Any:
             async with anyio.create_task_group() as group:
                 for key in keys:
@@ -215,14 +215,14 @@ async def test_concurrent_acts_with_the_same_arguments_keep_their_keys(tmp_path)
 
         return turn
 
-    task_id = await begun(tmp_path, an_app(provider, both("b")))
-    async with lab(an_app(provider, both("a", "b")), tmp_path) as it:
-        assert result(await ended(it, task_id)) == "over"
-        assert sorted(places(it)) == ["a", "b"]
+    task_id = await start_task(tmp_path, build_app(provider, concurrent_turn("b")))
+    async with lab(build_app(provider, concurrent_turn("a", "b")), tmp_path) as it:
+        assert result(await finish_task(it, task_id)) == "over"
+        assert sorted(act_names(it)) == ["a", "b"]
 
 
-async def test_keys_of_each_attempt_make_acts_of_their_own(tmp_path):
-    """No other code can have run before: the process is the same."""
+async def test_separate_keys_of_each_attempt_make_separate_acts(tmp_path):
+    """Both attempts run in the same process, so no other code can have run before."""
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -231,7 +231,7 @@ async def test_keys_of_each_attempt_make_acts_of_their_own(tmp_path):
             raise ValueError("not yet")
         return sent
 
-    async with lab(an_app(provider, turn), tmp_path) as it:
+    async with lab(build_app(provider, turn), tmp_path) as it:
         assert result(await it.ended((await it.app.emit("pay")).id)) == "ref-2"
 
 
@@ -241,7 +241,7 @@ async def test_keys_of_each_attempt_make_acts_of_their_own(tmp_path):
     ids=["renamed", "another key", "unchanged"],
 )
 async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names, warned):
-    def asking(named: str) -> Turn:
+    def asking_turn(named: str) -> Turn:
         async def turn(ctx: TaskContext) -> Any:
             name, _, key = named.partition("/")
             answer = await ctx.step(name, str.upper, "what", key=key or None)
@@ -250,18 +250,18 @@ async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names
 
         return turn
 
-    first, second = (an_app(Provider(), asking(named)) for named in names)
-    task_id = await begun(tmp_path, first)
+    first, second = (build_app(Provider(), asking_turn(named)) for named in names)
+    task_id = await start_task(tmp_path, first)
     with capture_logs() as logs:
         async with lab(second, tmp_path) as it:
-            assert result(await ended(it, task_id)) == "WHAT"
+            assert result(await finish_task(it, task_id)) == "WHAT"
 
-    said = [(line["step"], line["completed_as"]) for line in logs if line["event"] == "step.run_again"]
-    assert said == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
+    logged = [(line["step"], line["completed_as"]) for line in logs if line["event"] == "step.run_again"]
+    assert logged == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
 
 
 async def test_act_of_an_earlier_turn_keeps_its_key(tmp_path):
-    """A key counts for the whole task, and the code is as it was."""
+    """A key applies to the whole task, and the code is unchanged."""
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -271,14 +271,14 @@ async def test_act_of_an_earlier_turn_keeps_its_key(tmp_path):
         await ctx.wait_for("go")
         return paid
 
-    task_id = await begun(tmp_path, an_app(provider, turn))
-    async with lab(an_app(provider, turn), tmp_path) as it:
-        assert result(await ended(it, task_id)) == ["ref-1", "ref-2"]
+    task_id = await start_task(tmp_path, build_app(provider, turn))
+    async with lab(build_app(provider, turn), tmp_path) as it:
+        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2
 
 
 async def test_acts_after_a_wait_cost_as_many_statements_as_before(tmp_path):
-    """An entry reads the earlier acts of its turn once, not at each act."""
+    """An entry reads the earlier acts of its turn once, and not at each act."""
     costs: dict[str, float] = {}
 
     async def turn(ctx: TaskContext) -> None:
@@ -291,9 +291,9 @@ async def test_acts_after_a_wait_cost_as_many_statements_as_before(tmp_path):
                     await ctx.act("pay", to=f"{part}-{number}")
             costs.setdefault(part, cost.statements)
 
-    async with lab(an_app(Provider(), turn), tmp_path) as it:
+    async with lab(build_app(Provider(), turn), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
-        await ended(it, task_id)
+        await finish_task(it, task_id)
 
     assert costs["after"] <= costs["before"] + 3

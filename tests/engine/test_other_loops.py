@@ -38,7 +38,7 @@ CALLS: dict[str, Callable[[TaskContext, Counting], Any]] = {
 }
 
 
-def an_app(called: Counting) -> App:
+def build_app(called: Counting) -> App:
     app = App("two loops")
 
     @app.action("pay", irreversible=True)
@@ -53,25 +53,25 @@ def an_app(called: Counting) -> App:
 
 
 async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(tmp_path):
-    called, told = Counting(), list[str]()
+    called, messages = Counting(), list[str]()
 
     async def turn_of(ctx: TaskContext, name: str) -> str:
-        async def elsewhere() -> None:
+        async def call_on_another_loop() -> None:
             await CALLS[name](ctx, called)
 
         def plain() -> None:
             with pytest.raises(InvalidInput) as refused:
-                asyncio.run(elsewhere())
-            told.append(refused.value.message)
+                asyncio.run(call_on_another_loop())
+            messages.append(refused.value.message)
 
         await ctx.step("outer", plain)
         return "went on"
 
-    async with lab(an_app(called), tmp_path) as it:
+    async with lab(build_app(called), tmp_path) as it:
         for name in CALLS:
             assert result(await run(it, partial(turn_of, name=name))) == "went on", name
             assert not called.calls, name
-    assert told == [
+    assert messages == [
         f"{name.split()[0]}(…) at {__file__}:{call.__code__.co_firstlineno} in <lambda> runs on another event loop "
         "than its turn, and did nothing: await it in the workflow. The function of a step can return the values that "
         "the workflow then passes to ctx"
@@ -80,24 +80,24 @@ async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(t
 
 
 async def test_step_on_another_loop_is_refused_when_the_turn_is_entered_again(tmp_path):
-    called, told = Counting(), list[str]()
+    called, messages = Counting(), list[str]()
 
     async def turn(ctx: TaskContext) -> str:
         def plain() -> None:
             with pytest.raises(InvalidInput) as refused:
                 asyncio.run(ctx.step("inner", called))
-            told.append(refused.value.message)
+            messages.append(refused.value.message)
 
         await ctx.sleep(0.01)
         await ctx.step("outer", plain)
         return "went on"
 
-    async with lab(an_app(called), tmp_path) as it:
+    async with lab(build_app(called), tmp_path) as it:
         assert result(await run(it, turn)) == "went on"
         assert not called.calls
-    assert len(told) == 1
-    assert f"ctx.step(…) at {__file__}:" in told[0]
-    assert "runs on another event loop than its turn" in told[0]
+    assert len(messages) == 1
+    assert f"ctx.step(…) at {__file__}:" in messages[0]
+    assert "runs on another event loop than its turn" in messages[0]
 
 
 async def test_ctx_call_driven_in_a_thread_without_a_loop_is_refused_at_once(tmp_path):
@@ -111,14 +111,14 @@ async def test_ctx_call_driven_in_a_thread_without_a_loop_is_refused_at_once(tmp
 
         return await ctx.step("outer", plain)
 
-    async with lab(an_app(called), tmp_path) as it:
+    async with lab(build_app(called), tmp_path) as it:
         assert "ctx.step(…) at " in result(await run(it, turn))
         assert not called.calls
 
 
 async def test_emit_of_the_app_on_another_loop_is_refused_and_the_engine_goes_on(tmp_path):
     called = Counting()
-    app = an_app(called)
+    app = build_app(called)
 
     async def turn(ctx: TaskContext) -> str:
         def plain() -> None:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_turn_in_a_call_within_the_action_timeout_is_not_stalled(tmp_path):
-    """Each look is at all turns: at the one that calls, and has for longer, before the one that only waits."""
+    """The turn in a call has lasted longer than the waiting turn, and each check covers both."""
     app, called, go = App(), anyio.Event(), anyio.Event()
 
     @app.action("slow", irreversible=True, timeout=10 * PATIENCE)

@@ -16,8 +16,8 @@ from tests.support.turns import failure, result
 Turn = Callable[[TaskContext], Awaitable[Any]]
 
 
-def an_app(provider: Provider, turn: Turn, *, irreversible: bool) -> App:
-    """One deployment: how `pay` is declared, and what the workflow does."""
+def build_app(provider: Provider, turn: Turn, *, irreversible: bool) -> App:
+    """Build one deployment from the declaration of `pay` and the turn of the workflow."""
     app = App("payer")
 
     async def pay(call: Call, *, to: str) -> Any:
@@ -32,8 +32,8 @@ def an_app(provider: Provider, turn: Turn, *, irreversible: bool) -> App:
     return app
 
 
-async def deployed_twice(folder: Path, first: App, second: App) -> tuple[dict[str, Any], Lab]:
-    """The row of a task that waits for `go` under the first app, and ends under the second; and the second lab."""
+async def run_over_deployment(folder: Path, first: App, second: App) -> tuple[dict[str, Any], Lab]:
+    """Start a task under the first app, signal `go` under the second, and return the ended row and the second lab."""
     async with lab(first, folder) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
@@ -42,7 +42,7 @@ async def deployed_twice(folder: Path, first: App, second: App) -> tuple[dict[st
         return await it.ended(task_id), it
 
 
-def acting(key: str | None = None, to: str = "ada") -> Turn:
+def acting_turn(key: str | None = None, to: str = "ada") -> Turn:
     async def turn(ctx: TaskContext) -> Any:
         done = await ctx.act("pay", key=key, to=to)
         await ctx.wait_for("go")
@@ -51,16 +51,16 @@ def acting(key: str | None = None, to: str = "ada") -> Turn:
     return turn
 
 
-def stepping(provider: Provider, key: str | None = None) -> Turn:
+def step_turn(provider: Provider, key: str | None = None) -> Turn:
     async def turn(ctx: TaskContext) -> Any:
-        done = await ctx.step("pay", _as_step(provider), "ada", key=key)
+        done = await ctx.step("pay", step_function(provider), "ada", key=key)
         await ctx.wait_for("go")
         return done
 
     return turn
 
 
-def _as_step(provider: Provider) -> Callable[[str], Awaitable[Any]]:
+def step_function(provider: Provider) -> Callable[[str], Awaitable[Any]]:
     async def pay(to: str) -> Any:
         provider.calls.append(("step", 1, to))
         return f"ref-{len(provider.calls)}"
@@ -76,9 +76,11 @@ KEYS = [pytest.param(None, id="counted"), pytest.param("rent", id="keyed")]
 @pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
 async def test_changed_irreversible_flag_does_not_repeat_a_done_action(tmp_path, was, key):
     provider = Provider()
-    first, second = (an_app(provider, acting(key), irreversible=irreversible) for irreversible in (was, not was))
+    first, second = (
+        build_app(provider, acting_turn(key), irreversible=irreversible) for irreversible in (was, not was)
+    )
 
-    row, _ = await deployed_twice(tmp_path, first, second)
+    row, _ = await run_over_deployment(tmp_path, first, second)
 
     assert result(row) == "ref-1"
     assert len(provider.calls) == 1
@@ -88,7 +90,7 @@ async def test_changed_irreversible_flag_does_not_repeat_a_done_action(tmp_path,
 async def test_action_made_irreversible_repeats_no_done_calls_and_makes_the_rest(tmp_path):
     provider = Provider()
 
-    def paying(count: int) -> Turn:
+    def paying_turn(count: int) -> Turn:
         async def turn(ctx: TaskContext) -> Any:
             done = [await ctx.act("pay", to=f"payee {number}") for number in range(count)]
             await ctx.wait_for("go")
@@ -96,8 +98,8 @@ async def test_action_made_irreversible_repeats_no_done_calls_and_makes_the_rest
 
         return turn
 
-    first = an_app(provider, paying(2), irreversible=False)
-    row, it = await deployed_twice(tmp_path, first, an_app(provider, paying(3), irreversible=True))
+    first = build_app(provider, paying_turn(2), irreversible=False)
+    row, it = await run_over_deployment(tmp_path, first, build_app(provider, paying_turn(3), irreversible=True))
 
     assert result(row) == ["ref-1", "ref-2", "ref-3"]
     assert [to for _, _, to in provider.calls] == ["payee 0", "payee 1", "payee 2"]
@@ -108,9 +110,11 @@ async def test_action_made_irreversible_repeats_no_done_calls_and_makes_the_rest
 @pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
 async def test_used_key_with_other_arguments_is_refused_after_the_flag_changed(tmp_path, was):
     provider = Provider()
-    first = an_app(provider, acting("rent"), irreversible=was)
+    first = build_app(provider, acting_turn("rent"), irreversible=was)
 
-    row, it = await deployed_twice(tmp_path, first, an_app(provider, acting("rent", "bob"), irreversible=not was))
+    row, it = await run_over_deployment(
+        tmp_path, first, build_app(provider, acting_turn("rent", "bob"), irreversible=not was)
+    )
 
     assert failure(row)[0] == "IDEMPOTENCY_CONFLICT"
     assert questions(it) == [("conflict", "OPEN")]
@@ -120,10 +124,10 @@ async def test_used_key_with_other_arguments_is_refused_after_the_flag_changed(t
 @pytest.mark.anyio
 async def test_act_in_doubt_still_needs_an_answer_after_becoming_reversible(tmp_path):
     provider = Provider(RuntimeError("connection lost"))
-    async with lab(an_app(provider, acting(), irreversible=True), tmp_path) as it:
+    async with lab(build_app(provider, acting_turn(), irreversible=True), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         asked = await it.question("activity")
-    async with lab(an_app(provider, acting(), irreversible=False), tmp_path) as it:
+    async with lab(build_app(provider, acting_turn(), irreversible=False), tmp_path) as it:
         await it.app.answer(asked["id"], "happened", reference="ref-0", answered_by="ada")
         await it.app.signal(task_id, "go")
         assert result(await it.ended(task_id)) == "ref-0"
@@ -141,8 +145,8 @@ async def test_act_with_no_effect_is_called_again_after_becoming_reversible(tmp_
             await ctx.wait_for("go")
             raise
 
-    first, second = (an_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
-    row, it = await deployed_twice(tmp_path, first, second)
+    first, second = (build_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
+    row, it = await run_over_deployment(tmp_path, first, second)
 
     assert result(row) == "ref-2"
     assert provider.attempts == [1, 2]
@@ -157,8 +161,8 @@ async def test_act_key_of_an_earlier_turn_is_found_after_becoming_reversible(tmp
         done = await ctx.act("pay", key="rent", to="ada")
         return Continue(None, on="go") if ctx.turn == 1 else done
 
-    first, second = (an_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
-    row, _ = await deployed_twice(tmp_path, first, second)
+    first, second = (build_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
+    row, _ = await run_over_deployment(tmp_path, first, second)
 
     assert result(row) == "ref-1"
     assert len(provider.calls) == 1
@@ -168,7 +172,7 @@ async def test_act_key_of_an_earlier_turn_is_found_after_becoming_reversible(tmp
 async def test_keyed_step_of_a_failed_agent_is_known_to_the_fallback_agent(tmp_path):
     provider = Provider()
 
-    def apps(*, irreversible: bool) -> App:
+    def build_apps(*, irreversible: bool) -> App:
         async def first(ctx: TaskContext) -> Any:
             await ctx.act("pay", key="rent", to="ada")
             raise Fail("NO", "no")
@@ -177,13 +181,13 @@ async def test_keyed_step_of_a_failed_agent_is_known_to_the_fallback_agent(tmp_p
             await ctx.wait_for("go")
             return await ctx.act("pay", key="rent", to="ada")
 
-        app = an_app(provider, first, irreversible=irreversible)
+        app = build_app(provider, first, irreversible=irreversible)
         del app.workflows["pay"]
         app.declare("pay", first, fallback=["second"])
         app.declare("second", second)
         return app
 
-    row, _ = await deployed_twice(tmp_path, apps(irreversible=False), apps(irreversible=True))
+    row, _ = await run_over_deployment(tmp_path, build_apps(irreversible=False), build_apps(irreversible=True))
 
     assert result(row) == "ref-1"
     assert len(provider.calls) == 1
@@ -198,10 +202,10 @@ async def test_act_of_another_action_in_the_place_of_a_done_act_is_refused(tmp_p
         await ctx.wait_for("go")
         return done
 
-    first, second = (an_app(provider, one, irreversible=True) for one in (acting(), turn))
+    first, second = (build_app(provider, one, irreversible=True) for one in (acting_turn(), turn))
     second.action("charge", irreversible=True)(provider)
 
-    row, _ = await deployed_twice(tmp_path, first, second)
+    row, _ = await run_over_deployment(tmp_path, first, second)
 
     code, message = failure(row)
     assert code == "IDEMPOTENCY_CONFLICT"
@@ -216,9 +220,9 @@ async def test_act_of_another_action_in_the_place_of_a_done_act_is_refused(tmp_p
 @pytest.mark.parametrize("key", KEYS)
 async def test_step_changed_to_an_act_of_the_same_name_is_not_repeated(tmp_path, key):
     provider = Provider()
-    first = an_app(provider, stepping(provider, key), irreversible=True)
+    first = build_app(provider, step_turn(provider, key), irreversible=True)
 
-    row, _ = await deployed_twice(tmp_path, first, an_app(provider, acting(key), irreversible=True))
+    row, _ = await run_over_deployment(tmp_path, first, build_app(provider, acting_turn(key), irreversible=True))
 
     assert result(row) == "ref-1"
     assert len(provider.calls) == 1
@@ -228,9 +232,9 @@ async def test_step_changed_to_an_act_of_the_same_name_is_not_repeated(tmp_path,
 @pytest.mark.parametrize("key", KEYS)
 async def test_step_changed_to_an_act_with_other_arguments_is_a_conflict(tmp_path, key):
     provider = Provider()
-    first = an_app(provider, stepping(provider, key), irreversible=True)
+    first = build_app(provider, step_turn(provider, key), irreversible=True)
 
-    row, _ = await deployed_twice(tmp_path, first, an_app(provider, acting(key, "bob"), irreversible=True))
+    row, _ = await run_over_deployment(tmp_path, first, build_app(provider, acting_turn(key, "bob"), irreversible=True))
 
     code, message = failure(row)
     assert code == "IDEMPOTENCY_CONFLICT"
@@ -242,9 +246,11 @@ async def test_step_changed_to_an_act_with_other_arguments_is_a_conflict(tmp_pat
 @pytest.mark.parametrize("key", KEYS)
 async def test_done_act_changed_to_a_step_of_the_same_name_is_refused(tmp_path, key):
     provider = Provider()
-    first = an_app(provider, acting(key), irreversible=True)
+    first = build_app(provider, acting_turn(key), irreversible=True)
 
-    row, _ = await deployed_twice(tmp_path, first, an_app(provider, stepping(provider, key), irreversible=True))
+    row, _ = await run_over_deployment(
+        tmp_path, first, build_app(provider, step_turn(provider, key), irreversible=True)
+    )
 
     code, message = failure(row)
     assert code == "STEP_CONFLICT"
@@ -264,8 +270,8 @@ async def test_act_with_no_effect_changed_to_a_step_is_run(tmp_path):
             await ctx.wait_for("go")
             raise
 
-    first, second = (an_app(provider, one, irreversible=True) for one in (turn, stepping(provider)))
-    row, _ = await deployed_twice(tmp_path, first, second)
+    first, second = (build_app(provider, one, irreversible=True) for one in (turn, step_turn(provider)))
+    row, _ = await run_over_deployment(tmp_path, first, second)
 
     assert result(row) == "ref-2"
 
@@ -278,15 +284,15 @@ async def test_step_and_act_of_the_same_name_in_a_turn_are_separate(tmp_path, or
 
     async def turn(ctx: TaskContext) -> Any:
         done = {}
-        for what in order.split(", "):
-            if what == "act":
-                done[what] = await ctx.act("pay", key=key, to="ada")
+        for call in order.split(", "):
+            if call == "act":
+                done[call] = await ctx.act("pay", key=key, to="ada")
             else:
-                done[what] = await ctx.step("pay", _as_step(provider), "ada", key=key)
+                done[call] = await ctx.step("pay", step_function(provider), "ada", key=key)
             await ctx.wait_for("go")
         return [done["step"], done["act"]]
 
-    async with lab(an_app(provider, turn, irreversible=True), tmp_path) as it:
+    async with lab(build_app(provider, turn, irreversible=True), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         for _ in range(2):
             await it.waiting(task_id)
@@ -306,11 +312,11 @@ async def test_second_act_of_the_name_of_a_done_step_is_a_separate_act(tmp_path)
         await ctx.wait_for("go")
         return done
 
-    first = an_app(provider, stepping(provider), irreversible=True)
+    first = build_app(provider, step_turn(provider), irreversible=True)
     async with lab(first, tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
-    async with lab(an_app(provider, twice, irreversible=True), tmp_path) as it:
+    async with lab(build_app(provider, twice, irreversible=True), tmp_path) as it:
         await it.app.signal(task_id, "go")
         assert result(await it.ended(task_id)) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2

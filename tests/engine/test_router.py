@@ -15,8 +15,8 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-class Counting:
-    """A router that says how often it was asked."""
+class RecordingRouter:
+    """A router that records the triggers it receives."""
 
     def __init__(self, route: Route | Exception) -> None:
         self.asked: list[RoutedTrigger] = []
@@ -33,7 +33,7 @@ class Counting:
         return self.answer
 
 
-def chat_app(router: Counting, *, by_source: bool = False) -> App:
+def chat_app(router: RecordingRouter, *, by_source: bool = False) -> App:
     app = App(router=router)
 
     @app.workflow("chat", sources=["MESSAGE"] if by_source else [], max_attempts=2)
@@ -45,7 +45,7 @@ def chat_app(router: Counting, *, by_source: bool = False) -> App:
 
 @ON_ASYNCIO
 async def test_router_is_asked_only_for_a_trigger_without_workflow(tmp_path):
-    router = Counting(Route(workflow="chat"))
+    router = RecordingRouter(Route(workflow="chat"))
     app = chat_app(router)
     async with lab(app, tmp_path) as it:
         await it.settled((await app.emit("chat")).id)
@@ -58,11 +58,11 @@ async def test_router_is_asked_only_for_a_trigger_without_workflow(tmp_path):
 
 
 async def test_slow_router_delays_neither_emit_nor_other_triggers(tmp_path):
-    router = Counting(Route(workflow="chat"))
+    router = RecordingRouter(Route(workflow="chat"))
     router.gate = anyio.Event()
     app = chat_app(router)
     async with lab(app, tmp_path, settings(concurrency=2)) as it:
-        with anyio.fail_after(PATIENCE):  # and the router answers only after all of this
+        with anyio.fail_after(PATIENCE):  # the router returns only after all of this
             slow = await app.emit(None, source="MESSAGE")
         other = await app.emit("chat")
         assert (await it.settled(other.id))["status"] == "DONE"
@@ -98,7 +98,7 @@ async def test_cancel_reaches_a_hanging_router(tmp_path):
 
 @ON_ASYNCIO
 async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
-    router = Counting(RuntimeError("model is down"))
+    router = RecordingRouter(RuntimeError("model is down"))
     app = chat_app(router)
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
@@ -106,17 +106,17 @@ async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
         assert len(router.asked) == 3
 
 
-class Unspeakable(Exception):
+class UnprintableError(Exception):
     def __repr__(self) -> str:
         raise RuntimeError("no words")
 
 
 @ON_ASYNCIO
 async def test_router_error_without_a_printable_message_is_recorded_by_type(tmp_path):
-    app = chat_app(Counting(Unspeakable()))
+    app = chat_app(RecordingRouter(UnprintableError()))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
-        assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <Unspeakable>")
+        assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <UnprintableError>")
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -141,7 +141,7 @@ async def test_router_with_a_cancelled_request_fails_only_the_routed_trigger(tmp
             assert row["error_code"] == "ROUTING_ERROR"
             assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
             reached = True
-    assert reached, "the engine ended by itself, and took the block with it"
+    assert reached, "the engine ended and cancelled the block"
 
 
 async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
@@ -162,14 +162,14 @@ async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
 
 @ON_ASYNCIO
 async def test_router_error_falls_back_to_the_workflow_of_the_source(tmp_path):
-    app = chat_app(Counting(RuntimeError("model is down")), by_source=True)
+    app = chat_app(RecordingRouter(RuntimeError("model is down")), by_source=True)
     async with lab(app, tmp_path) as it:
         assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
 
 
 @ON_ASYNCIO
 async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
-    app = chat_app(Counting(Route(workflow="ghost")))
+    app = chat_app(RecordingRouter(Route(workflow="ghost")))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
@@ -187,7 +187,7 @@ async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
     ],
 )
 async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
-    app = chat_app(Counting(answer))
+    app = chat_app(RecordingRouter(answer))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
@@ -195,7 +195,7 @@ async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
 
 @ON_ASYNCIO
 async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(tmp_path):
-    router = Counting(Route(workflow="chat", session_id="s1"))
+    router = RecordingRouter(Route(workflow="chat", session_id="s1"))
     app = chat_app(router)
     gate = anyio.Event()
 
@@ -220,14 +220,15 @@ async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(
 
 @ON_ASYNCIO
 async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
-    """The router moves a trigger from session a to session b, where it runs long. Session a does not wait for it."""
+    """The router moves a trigger from session a to session b, where it runs long. Session a does not wait for that
+    trigger."""
     gate = anyio.Event()
 
-    class ToB:
+    class SessionRouter:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             return Route(workflow="long", session_id="b")
 
-    app = App(router=ToB())
+    app = App(router=SessionRouter())
 
     @app.workflow("long")
     async def long() -> None:

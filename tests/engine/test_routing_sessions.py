@@ -28,33 +28,35 @@ from tests.support.engine_harness import Lab, lab, settings
 pytestmark = pytest.mark.anyio
 
 
-class Chooser:
-    """A router that says how often it was asked, and of which sessions it was told."""
+class RecordingRouter:
+    """A router that counts its calls and records the sessions in each context."""
 
     def __init__(self, choose: Callable[[RoutingContext], Route]) -> None:
         self.asked = 0
-        self.told: list[list[str]] = []
+        self.sessions_seen: list[list[str]] = []
         self._choose = choose
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
         self.asked += 1
-        self.told.append(sorted(session.session_id for session in context.sessions))
+        self.sessions_seen.append(sorted(session.session_id for session in context.sessions))
         return self._choose(context)
 
 
-def never(context: RoutingContext) -> Route:
-    raise AssertionError("nobody was to be asked")
+def refuse_call(context: RoutingContext) -> Route:
+    raise AssertionError("the router must not be called")
 
 
-def chat_app(choose: Callable[[RoutingContext], Route] | None = None, *, by_source: bool = True) -> tuple[App, Chooser]:
-    """`chat` goes on message by message, and is done with all it heard at "bye"; `note` is done at once."""
-    router = Chooser(choose or never)
+def chat_app(
+    choose: Callable[[RoutingContext], Route] | None = None, *, by_source: bool = True
+) -> tuple[App, RecordingRouter]:
+    """Build an app with a router. `chat` takes messages until "bye" and returns them; `note` ends at once."""
+    router = RecordingRouter(choose or refuse_call)
     app = App(router=router)
 
     @app.workflow("chat", sources=["MESSAGE"] if by_source else [])
     async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
-        heard = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
-        return Done(heard) if heard[-1] == "bye" else Continue(heard, on="message")
+        messages = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
+        return Done(messages) if messages[-1] == "bye" else Continue(messages, on="message")
 
     @app.workflow("note")
     async def note(ctx: TaskContext, text: str) -> str:
@@ -63,21 +65,23 @@ def chat_app(choose: Callable[[RoutingContext], Route] | None = None, *, by_sour
     return app, router
 
 
-async def say(app: App, text: str, session_id: str | None = None, workflow: str | None = None, **more: Any) -> str:
+async def send_message(
+    app: App, text: str, session_id: str | None = None, workflow: str | None = None, **more: Any
+) -> str:
     emitted = await app.emit(workflow, {"text": text}, source="MESSAGE", session_id=session_id, **more)
     return emitted.id
 
 
-async def chats(it: Lab, app: App, *sessions: str) -> list[str]:
-    """A chat of each session, which waits for the next message; their tasks' ids."""
-    ids = [await say(app, "hello", session, "chat") for session in sessions]
+async def start_chats(it: Lab, app: App, *sessions: str) -> list[str]:
+    """Start a chat in each session, wait until all wait for a message, and return the task ids."""
+    ids = [await send_message(app, "hello", session, "chat") for session in sessions]
     for task_id in ids:
         await it.waiting(task_id)
     return ids
 
 
-async def heard(it: Lab, app: App, task_id: str) -> Any:
-    """All that a chat heard, told at its end."""
+async def end_chat(it: Lab, app: App, task_id: str) -> Any:
+    """End a chat by "bye" and return all its messages."""
     await app.signal(task_id, "message", {"text": "bye"})
     return json.loads((await it.ended(task_id))["result_json"])
 
@@ -85,12 +89,12 @@ async def heard(it: Lab, app: App, task_id: str) -> Any:
 async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        a, b = await chats(it, app, "a", "b")
-        message = await it.settled(await say(app, "are you there?", "a"))
+        a, b = await start_chats(it, app, "a", "b")
+        message = await it.settled(await send_message(app, "are you there?", "a"))
 
         assert (message["reason"], message["attempts"]) == ("delivered", 1)
-        assert await heard(it, app, a) == ["hello", "are you there?", "bye"]
-        assert await heard(it, app, b) == ["hello", "bye"]
+        assert await end_chat(it, app, a) == ["hello", "are you there?", "bye"]
+        assert await end_chat(it, app, b) == ["hello", "bye"]
         assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (2, 0)
         assert it.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
 
@@ -99,11 +103,11 @@ async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(t
 async def test_trigger_of_each_source_reaches_the_live_task_of_its_session(tmp_path, source):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        [chat] = await chats(it, app, "a")
+        [chat] = await start_chats(it, app, "a")
         emitted = await app.emit(None, {"text": "time for a walk"}, source=source, session_id="a")
 
         assert (await it.settled(emitted.id))["reason"] == "delivered"
-        assert await heard(it, app, chat) == ["hello", "time for a walk", "bye"]
+        assert await end_chat(it, app, chat) == ["hello", "time for a walk", "bye"]
         assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (1, 0)
 
 
@@ -112,8 +116,8 @@ async def test_trigger_of_a_schedule_is_not_taken_for_the_answer_of_a_person(tmp
 
     @app.workflow("asks")
     async def asks(ctx: TaskContext) -> list[str | None]:
-        said = await ctx.ask("Your address?", by_message=True)
-        return [said, (await ctx.wait_for("message"))["text"]]
+        address = await ctx.ask("Your address?", by_message=True)
+        return [address, (await ctx.wait_for("message"))["text"]]
 
     async with lab(app, tmp_path) as it:
         task = await app.emit("asks", session_id="s")
@@ -128,10 +132,10 @@ async def test_trigger_of_a_schedule_is_not_taken_for_the_answer_of_a_person(tmp
 async def test_message_for_a_session_with_an_ended_task_starts_a_new_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        [first] = await chats(it, app, "a")
-        await heard(it, app, first)
+        [first] = await start_chats(it, app, "a")
+        await end_chat(it, app, first)
 
-        second = await say(app, "hello again", "a")
+        second = await send_message(app, "hello again", "a")
         await it.waiting(second)
 
         assert it.task(second)["session_id"] == "a"
@@ -141,46 +145,46 @@ async def test_message_for_a_session_with_an_ended_task_starts_a_new_task(tmp_pa
 async def test_messages_of_the_same_commit_reach_the_session_in_order(tmp_path):
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
-        [task_id] = await chats(it, app, "a")
-        said = [str(n) for n in range(20)]
-        specs = [TriggerSpec(source="MESSAGE", session_id="a", payload={"text": text}) for text in said]
+        [task_id] = await start_chats(it, app, "a")
+        texts = [str(n) for n in range(20)]
+        specs = [TriggerSpec(source="MESSAGE", session_id="a", payload={"text": text}) for text in texts]
         emitted = await app.emit_many(specs)
         for one in emitted:
             await it.settled(one.id)
 
-        assert await heard(it, app, task_id) == ["hello", *said, "bye"]
+        assert await end_chat(it, app, task_id) == ["hello", *texts, "bye"]
 
 
 async def test_message_with_a_workflow_starts_a_task_despite_a_live_session_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        [task_id] = await chats(it, app, "a")
+        [task_id] = await start_chats(it, app, "a")
 
-        note = await say(app, "remember this", "a", "note")
+        note = await send_message(app, "remember this", "a", "note")
 
         assert (await it.ended(note))["result_json"] == '"remember this"'
-        assert await heard(it, app, task_id) == ["hello", "bye"]
+        assert await end_chat(it, app, task_id) == ["hello", "bye"]
         assert router.asked == 0
 
 
 async def test_message_with_the_workflow_of_a_live_chat_goes_to_that_chat(tmp_path):
-    """It would begin a chat without memory each time."""
+    """Each message with the workflow would otherwise begin a chat without the earlier messages."""
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
-        [chat] = await chats(it, app, "a")
+        [chat] = await start_chats(it, app, "a")
 
-        again = await it.settled(await say(app, "do you remember?", "a", "chat"))
+        again = await it.settled(await send_message(app, "do you remember?", "a", "chat"))
         other = await app.emit("chat", {"text": "asked for"}, session_id="a")
         await it.waiting(other.id)
-        version = await it.settled(await say(app, "which one?", "a", "chat"))
+        version = await it.settled(await send_message(app, "which one?", "a", "chat"))
 
         assert (again["reason"], version["reason"]) == ("delivered", "delivered")
-        assert await heard(it, app, chat) == ["hello", "do you remember?", "which one?", "bye"]
-        assert await heard(it, app, other.id) == ["asked for", "bye"]
+        assert await end_chat(it, app, chat) == ["hello", "do you remember?", "which one?", "bye"]
+        assert await end_chat(it, app, other.id) == ["asked for", "bye"]
 
 
 async def test_message_with_the_workflow_of_a_live_task_that_takes_none_starts_another(tmp_path):
-    """Each message is a task of its own there."""
+    """For this workflow each message is a task of its own."""
     app = App()
 
     @app.workflow("answer")
@@ -188,14 +192,14 @@ async def test_message_with_the_workflow_of_a_live_task_that_takes_none_starts_a
         return text if text == "quick" else await ctx.wait_for("go")
 
     async with lab(app, tmp_path) as it:
-        await it.waiting(await say(app, "slow", "a", "answer"))
-        quick = await say(app, "quick", "a", "answer")
+        await it.waiting(await send_message(app, "slow", "a", "answer"))
+        quick = await send_message(app, "quick", "a", "answer")
 
         assert (await it.ended(quick))["result_json"] == '"quick"'
 
 
 async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
-    """Neither waits for a message: both are in the middle of a turn."""
+    """Neither task waits for a message: both are in the middle of a turn."""
     app = App()
 
     @app.workflow("chat", sources=["MESSAGE"])
@@ -210,10 +214,10 @@ async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
         await ctx.wait_for("never")
 
     async with lab(app, tmp_path) as it:
-        task = await say(app, "hello", "a")
+        task = await send_message(app, "hello", "a")
         await it.waiting(task)
         await it.waiting((await app.emit("brief", source="SCHEDULED", session_id="a")).id)
-        await it.settled(await say(app, "still there?", "a"))
+        await it.settled(await send_message(app, "still there?", "a"))
         await app.signal(task, "found")
 
         assert (await it.ended(task))["result_json"] == '["hello","still there?"]'
@@ -222,28 +226,28 @@ async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
 async def test_message_with_a_live_task_id_reaches_that_task_before_any_other(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        a, b = await chats(it, app, "a", "b")
+        a, b = await start_chats(it, app, "a", "b")
         spec = TriggerSpec(workflow="note", source="MESSAGE", session_id="a", task_id=b, payload={"text": "for b"})
         [message] = await app.emit_many([spec])
 
         assert (await it.settled(message.id))["reason"] == "delivered"
-        assert await heard(it, app, b) == ["hello", "for b", "bye"]
-        assert await heard(it, app, a) == ["hello", "bye"]
+        assert await end_chat(it, app, b) == ["hello", "for b", "bye"]
+        assert await end_chat(it, app, a) == ["hello", "bye"]
         assert router.asked == 0
 
 
 async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_path):
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
-        a, b = await chats(it, app, "a", "b")
-        await heard(it, app, b)
+        a, b = await start_chats(it, app, "a", "b")
+        await end_chat(it, app, b)
         to_b: dict[str, Any] = {"source": "MESSAGE", "task_id": b, "payload": {"text": "late"}}
         specs = [TriggerSpec(workflow="note", **to_b), TriggerSpec(session_id="a", **to_b)]
         [by_workflow, by_session] = await app.emit_many(specs)
 
         assert (await it.ended(by_workflow.id))["workflow"] == "note"
         assert (await it.settled(by_session.id))["reason"] == "delivered"
-        assert await heard(it, app, a) == ["hello", "late", "bye"]
+        assert await end_chat(it, app, a) == ["hello", "late", "bye"]
 
 
 # Schedules
@@ -252,7 +256,7 @@ async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_pat
 async def test_session_message_of_a_schedule_reaches_the_chat_and_takes_no_messages(tmp_path):
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
-        [chat] = await chats(it, app, "ada")
+        [chat] = await start_chats(it, app, "ada")
         await app.schedules.add(
             "walk",
             "every day at 5pm",
@@ -263,9 +267,9 @@ async def test_session_message_of_a_schedule_reaches_the_chat_and_takes_no_messa
         )
         fired = await app.schedules.run_now("walk")
         assert (await it.settled(fired.trigger_id or ""))["reason"] == "delivered"
-        await it.settled(await say(app, "not now", "ada"))
+        await it.settled(await send_message(app, "not now", "ada"))
 
-        assert await heard(it, app, chat) == ["hello", "walk", "not now", "bye"]
+        assert await end_chat(it, app, chat) == ["hello", "walk", "not now", "bye"]
         assert len(it.rows("SELECT 1 FROM tasks")) == 1
 
 
@@ -290,27 +294,27 @@ async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(
         assert (await it.ended(fired.trigger_id or ""))["result_json"] == '"walk"'
 
 
-# Whether a router is asked
+# Calls of the router
 
 
 async def test_router_is_asked_once_for_a_message_without_session_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="b"))
     async with lab(app, tmp_path) as it:
-        _, b = await chats(it, app, "a", "b")
+        _, b = await start_chats(it, app, "a", "b")
 
-        message = await it.settled(await say(app, "which one?"))
+        message = await it.settled(await send_message(app, "which one?"))
 
-        assert (message["reason"], router.asked, router.told) == ("delivered", 1, [["a", "b"]])
-        assert await heard(it, app, b) == ["hello", "which one?", "bye"]
+        assert (message["reason"], router.asked, router.sessions_seen) == ("delivered", 1, [["a", "b"]])
+        assert await end_chat(it, app, b) == ["hello", "which one?", "bye"]
 
 
 @pytest.mark.parametrize("live", [(), ("a",)], ids=["none", "one"])
 async def test_router_is_not_asked_with_fewer_than_two_live_sessions(tmp_path, live):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        await chats(it, app, *live)
+        await start_chats(it, app, *live)
 
-        task_id = await say(app, "hello")
+        task_id = await send_message(app, "hello")
         await it.waiting(task_id)
 
         assert (it.task(task_id)["workflow"], router.asked) == ("chat", 0)
@@ -319,9 +323,9 @@ async def test_router_is_not_asked_with_fewer_than_two_live_sessions(tmp_path, l
 async def test_router_is_not_asked_for_a_message_with_a_session(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
-        await chats(it, app, "a", "b")
+        await start_chats(it, app, "a", "b")
 
-        await it.waiting(await say(app, "hello", "c"))
+        await it.waiting(await send_message(app, "hello", "c"))
 
         assert router.asked == 0
 
@@ -329,16 +333,16 @@ async def test_router_is_not_asked_for_a_message_with_a_session(tmp_path):
 async def test_router_is_asked_for_a_message_to_an_ended_task_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="a"))
     async with lab(app, tmp_path) as it:
-        a, _, gone = await chats(it, app, "a", "b", "c")
-        await heard(it, app, gone)
+        a, _, gone = await start_chats(it, app, "a", "b", "c")
+        await end_chat(it, app, gone)
         [message] = await app.emit_many([TriggerSpec(source="MESSAGE", task_id=gone, payload={"text": "late"})])
         await it.settled(message.id)
 
-        assert (router.asked, await heard(it, app, a)) == (1, ["hello", "late", "bye"])
+        assert (router.asked, await end_chat(it, app, a)) == (1, ["hello", "late", "bye"])
 
 
 async def test_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
-    """A second route could lead to another workflow, which would read the completed steps of the first."""
+    """A second route could select another workflow, which would read the completed steps of the first."""
     asked: list[str] = []
 
     class Rule:
@@ -368,28 +372,28 @@ async def test_route_to_a_session_or_task_that_is_not_live_costs_an_attempt(tmp_
     routes = iter([Route(session_id="gone"), Route(task_id="nobody"), Route(session_id="a")])
     app, router = chat_app(lambda _: next(routes))
     async with lab(app, tmp_path) as it:
-        a, _ = await chats(it, app, "a", "b")
+        a, _ = await start_chats(it, app, "a", "b")
 
-        message = await it.settled(await say(app, "hm"))
+        message = await it.settled(await send_message(app, "hm"))
 
         assert (message["reason"], message["attempts"], router.asked) == ("delivered", 3, 3)
-        assert await heard(it, app, a) == ["hello", "hm", "bye"]
+        assert await end_chat(it, app, a) == ["hello", "hm", "bye"]
 
 
 async def test_message_with_an_invalid_route_goes_to_the_workflow_of_the_source(tmp_path):
     app, router = chat_app(lambda _: Route(workflow=""))
     async with lab(app, tmp_path) as it:
-        a, b = await chats(it, app, "a", "b")
+        a, b = await start_chats(it, app, "a", "b")
 
-        new = await say(app, "hello")
+        new = await send_message(app, "hello")
         await it.waiting(new)
 
         assert router.asked == 1
-        assert await heard(it, app, a) == await heard(it, app, b) == ["hello", "bye"]
+        assert await end_chat(it, app, a) == await end_chat(it, app, b) == ["hello", "bye"]
 
 
 async def test_message_routed_to_a_busy_task_is_delivered_later_without_rerouting(tmp_path):
-    """The task is of no session; it is known by its own lane."""
+    """The task has no session and is found by its own lane."""
     app, router = chat_app(lambda _: Route(task_id=busy_id))
     gate = anyio.Event()
 
@@ -402,11 +406,11 @@ async def test_message_routed_to_a_busy_task_is_delivered_later_without_reroutin
         return (await ctx.wait_for("message"))["text"]
 
     async with lab(app, tmp_path) as it:
-        await chats(it, app, "a", "b")
+        await start_chats(it, app, "a", "b")
         busy_id = (await app.emit("busy")).id
         second_turn = "SELECT 1 FROM tasks WHERE id = :id AND turn = 2"
         await it.until(lambda: bool(it.rows(second_turn, id=busy_id)) and it.engine.running == 1)
-        message = await say(app, "for the busy one")
+        message = await send_message(app, "for the busy one")
         await it.until(lambda: it.trigger(message)["reason"] == f"waits for session {busy_id}")
         gate.set()
 
@@ -417,19 +421,19 @@ async def test_message_routed_to_a_busy_task_is_delivered_later_without_reroutin
 async def test_task_routed_into_a_new_session_belongs_to_that_session(tmp_path):
     app, _ = chat_app(lambda _: Route(workflow="chat", session_id="new"), by_source=False)
     async with lab(app, tmp_path) as it:
-        task_id = await say(app, "hello")
+        task_id = await send_message(app, "hello")
         await it.waiting(task_id)
-        await it.settled(await say(app, "more", "new"))
+        await it.settled(await send_message(app, "more", "new"))
 
-        assert await heard(it, app, task_id) == ["hello", "more", "bye"]
+        assert await end_chat(it, app, task_id) == ["hello", "more", "bye"]
 
 
-# While its task ends, or fails
+# Tasks that end or fail
 
 
 @pytest.mark.parametrize("error", [Retry("not yet"), ConnectionError("not yet")], ids=repr)
 async def test_first_message_retried_continues_the_task_and_is_not_delivered(tmp_path, error):
-    """At the retry the session has a live task, the one that the message started."""
+    """At the retry the live task of the session is the one that the message started."""
     app = App()
 
     @app.workflow("chat", sources=["MESSAGE"])
@@ -457,9 +461,9 @@ async def test_message_during_the_last_turn_of_a_session_task_starts_a_new_task(
         return text
 
     async with lab(app, tmp_path) as it:
-        first = await say(app, "first", "s")
+        first = await send_message(app, "first", "s")
         await it.until(lambda: it.engine.running == 1)
-        second = await say(app, "second", "s")
+        second = await send_message(app, "second", "s")
         gate.set()
 
         assert (await it.ended(second))["result_json"] == '"second"'
@@ -467,10 +471,10 @@ async def test_message_during_the_last_turn_of_a_session_task_starts_a_new_task(
 
 
 async def test_message_left_unread_by_an_ended_task_is_emitted_again_unchanged(tmp_path):
-    """With all that it was sent with, and due when it was."""
+    """The new trigger keeps the fields and the due time of the message."""
     app = App()
     gate = anyio.Event()
-    said: list[tuple[str, str | None]] = []
+    received: list[tuple[str, str | None]] = []
 
     @app.workflow("busy")
     async def busy(ctx: TaskContext) -> None:
@@ -478,26 +482,26 @@ async def test_message_left_unread_by_an_ended_task_is_emitted_again_unchanged(t
 
     @app.workflow("note", sources=["MESSAGE"])
     async def note(ctx: TaskContext, text: str) -> None:
-        said.append((text, ctx.trigger.description))
+        received.append((text, ctx.trigger.description))
 
     async with lab(app, tmp_path) as it:
         first = await app.emit("busy", session_id="s")
         await it.until(lambda: it.engine.running == 1)
-        to_the_task = TriggerSpec(
+        task_spec = TriggerSpec(
             task_id=first.id, source="MESSAGE", payload={"text": "1"}, description="first", priority=7, max_attempts=2
         )
-        [message] = await app.emit_many([to_the_task])
+        [message] = await app.emit_many([task_spec])
         assert (await it.settled(message.id))["reason"] == "delivered"
-        later = await say(app, "2", "s", priority=7)
+        later = await send_message(app, "2", "s", priority=7)
         gate.set()
         await it.settled(later)
-        await it.until(lambda: len(said) == 2)
+        await it.until(lambda: len(received) == 2)
 
-        [anew] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later)["seq"])
+        [emitted_again] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later)["seq"])
         sent = it.trigger(message.id)
         kept = ("source", "task_id", "session_id", "fire_at", "priority", "description", "payload_json", "max_attempts")
-        assert {name: anew[name] for name in kept} == {name: sent[name] for name in kept}
-        assert sorted(said) == [("1", "first"), ("2", None)]
+        assert {name: emitted_again[name] for name in kept} == {name: sent[name] for name in kept}
+        assert sorted(received) == [("1", "first"), ("2", None)]
         assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
 
 
@@ -505,15 +509,15 @@ async def test_message_to_a_full_mailbox_is_retried_and_ends_dead(tmp_path, monk
     monkeypatch.setattr(waits, "MAILBOX_MAX", 2)
     app = App()
 
-    @app.workflow("deaf", sources=["MESSAGE"])
-    async def deaf(ctx: TaskContext, text: str) -> None:
+    @app.workflow("silent", sources=["MESSAGE"])
+    async def silent(ctx: TaskContext, text: str) -> None:
         await ctx.wait_for("never")
 
     async with lab(app, tmp_path) as it:
-        await it.waiting(await say(app, "hello", "s"))
+        await it.waiting(await send_message(app, "hello", "s"))
         for text in ("1", "2"):
-            await it.settled(await say(app, text, "s"))
-        row = await it.settled(await say(app, "3", "s"))
+            await it.settled(await send_message(app, text, "s"))
+        row = await it.settled(await send_message(app, "3", "s"))
 
         assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "RATE_LIMIT", 3)
         assert len(it.rows("SELECT 1 FROM mailbox")) == 2
@@ -531,15 +535,15 @@ async def test_message_goes_to_the_session_task_that_waits_for_a_message(tmp_pat
         return await ctx.ask("Which?", by_message=True)
 
     async with lab(app, tmp_path) as it:
-        [chat] = await chats(it, app, "s")
+        [chat] = await start_chats(it, app, "s")
         asking = (await app.emit("asks", session_id="t")).id
         await it.waiting(asking)
         for session in ("s", "t"):
             await it.waiting((await app.emit("other", session_id=session)).id)
         for session in ("s", "t"):
-            await it.settled(await say(app, "this one", session))
+            await it.settled(await send_message(app, "this one", session))
 
-        assert await heard(it, app, chat) == ["hello", "this one", "bye"]
+        assert await end_chat(it, app, chat) == ["hello", "this one", "bye"]
         assert (await it.ended(asking))["result_json"] == '"this one"'
 
 
@@ -555,7 +559,7 @@ async def test_message_is_delivered_before_the_next_turn_of_a_task_in_a_tight_lo
         return Continue(count) if count < 50 else await ctx.wait_for("message", timeout=0)
 
     async with lab(app, tmp_path, settings(concurrency=concurrency)) as it:
-        first = await say(app, "hello", "s")
+        first = await send_message(app, "hello", "s")
         await it.ended(first)
 
         [message] = it.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first)

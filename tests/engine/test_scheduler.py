@@ -30,8 +30,8 @@ pytestmark = pytest.mark.anyio
 YEAR = 365 * DAY
 
 
-class Ran(NamedTuple):
-    """What a run was told of itself."""
+class Run(NamedTuple):
+    """The schedule data that a run receives."""
 
     schedule_id: str | None
     nominal_at: datetime | None
@@ -42,12 +42,12 @@ def moment(*, hours: float) -> datetime:
     return datetime.fromtimestamp(NEW_YEAR + hours * HOUR, UTC)
 
 
-def an_app(ran: list[Ran]) -> App:
+def build_app(ran: list[Run]) -> App:
     app = App("test")
 
     @app.workflow("greet")
     async def greet(ctx: TaskContext, name: str = "you") -> str:
-        ran.append(Ran(ctx.trigger.schedule_id, ctx.trigger.nominal_at, ctx.trigger.overdue_seconds))
+        ran.append(Run(ctx.trigger.schedule_id, ctx.trigger.nominal_at, ctx.trigger.overdue_seconds))
         return f"Hello {name}"
 
     return app
@@ -60,33 +60,33 @@ def is_held(it) -> bool:
 
 @pytest.fixture
 def only_bells(monkeypatch):
-    """The scheduler looks again so seldom that only bells can be at work while a test has patience."""
+    """Make the scheduler recheck so seldom that only bells wake it."""
     monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 10 * PATIENCE)
 
 
-async def look_again(it):
-    """Wait until the scheduler has looked, with a look that began after this."""
+async def wait_for_look(it):
+    """Wait until the scheduler has completed a look that began after this call."""
     looks = it.engine.scheduler.looks
     it.engine.scheduler.ring()
     await it.until(lambda: it.engine.scheduler.looks > looks and it.engine.scheduler.saw_all)
 
 
 async def test_declared_schedule_fires_with_the_nominal_time_of_the_occurrence(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", payload={"name": "Ada"})
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.advance(hours=1)
-        await look_again(it)
+        await wait_for_look(it)
         await it.idle()
 
-    assert ran == [Ran("brief", moment(hours=1), None)]
+    assert ran == [Run("brief", moment(hours=1), None)]
 
 
 async def test_schedule_of_a_second_fires_without_a_bell_in_real_time(tmp_path):
-    ran: list[Ran] = []
-    app = an_app(ran)
+    ran: list[Run] = []
+    app = build_app(ran)
     app.schedule("tick", "every 1s", workflow="greet", overlap=Overlap.ALLOW)
     async with lab(app, tmp_path) as it:
         await it.until(lambda: len(ran) >= 2)
@@ -95,47 +95,48 @@ async def test_schedule_of_a_second_fires_without_a_bell_in_real_time(tmp_path):
 
 
 async def test_schedule_in_ten_minutes_fires_once_on_time_over_three_restarts(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
+    clock, ran = VirtualClock(), list[Run]()
     for _ in range(3):
-        app = an_app(ran)
+        app = build_app(ran)
         app.schedule("reminder", "in 10 minutes", workflow="greet")
         async with lab(app, tmp_path, clock=clock) as it:
-            await look_again(it)
+            await wait_for_look(it)
             clock.advance(minutes=3)
-            await look_again(it)
+            await wait_for_look(it)
     assert ran == []
 
     for _ in range(2):
-        app = an_app(ran)
+        app = build_app(ran)
         app.schedule("reminder", "in 10 minutes", workflow="greet")
         async with lab(app, tmp_path, clock=clock) as it:
             clock.advance(minutes=1)
-            await look_again(it)
+            await wait_for_look(it)
             await it.idle()
 
-    assert ran == [Ran("reminder", moment(hours=1 / 6), None)]
+    assert ran == [Run("reminder", moment(hours=1 / 6), None)]
 
 
 async def test_clock_trusted_before_the_step_is_noticed_does_not_hold_schedules(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.set_back(4 * HOUR)
         VirtualCore(it.path, clock).do(ClockTrust().trust)
-        await look_again(it)
+        await wait_for_look(it)
         assert not is_held(it)
 
         clock.advance(hours=5)
-        await look_again(it)
+        await wait_for_look(it)
         clock.set_back(4 * HOUR)
-        await look_again(it)
+        await wait_for_look(it)
         assert is_held(it)
 
 
 async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(tmp_path):
-    """A year ahead, then right, while the daemon runs: a delay, a backoff, a sleep, a timeout, and the next turn."""
+    """The clock is a year ahead and then correct. A delay, a backoff, a sleep, a timeout and a next turn are due on
+    time."""
     clock, app = VirtualClock(), App()
     tries: list[str] = []
 
@@ -162,19 +163,19 @@ async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(t
         return Continue(1, after=600) if ctx.state is None else None
 
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.set_back(-YEAR)
-        await look_again(it)
+        await wait_for_look(it)
         tasks = [(await app.emit(name)).id for name in ("sleeps", "hears", "turns")]
         delayed = (await app.emit("later", delay=600)).id
         retried = (await app.emit("fails")).id
-        given = (await app.emit("later", at=clock.now() + YEAR)).id
+        scheduled = (await app.emit("later", at=clock.now() + YEAR)).id
         for task_id in tasks:
             await it.waiting(task_id)
         await it.until(lambda: it.trigger(retried)["reason"] == "INTERNAL_AGENT_ERROR")
 
         clock.set_back(YEAR)
-        await look_again(it)
+        await wait_for_look(it)
         clock.advance(700)
         it.engine.feeder.ring()
 
@@ -182,50 +183,50 @@ async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(t
             assert (await it.ended(task_id))["status"] == "DONE"
         for trigger_id in (delayed, retried):
             assert (await it.settled(trigger_id))["status"] == "DONE"
-        assert it.trigger(given)["due_at"] == clock.now() - 700 + 2 * YEAR
-        told = [row["kind"] for row in it.rows("SELECT kind FROM clock_events ORDER BY seq")]
-        assert told[:2] == ["forward", "backward"]
+        assert it.trigger(scheduled)["due_at"] == clock.now() - 700 + 2 * YEAR
+        kinds = [row["kind"] for row in it.rows("SELECT kind FROM clock_events ORDER BY seq")]
+        assert kinds[:2] == ["forward", "backward"]
 
 
 async def test_startup_schedule_runs_while_others_wait_for_the_clock(tmp_path):
-    """A machine without a battery starts in the past each time."""
-    clock, ran = VirtualClock(), list[Ran]()
+    """A machine without a clock battery starts in the past each time."""
+    clock, ran = VirtualClock(), list[Run]()
     for _ in range(2):
-        app = an_app(ran)
+        app = build_app(ran)
         app.schedule("begin", "on startup", workflow="greet")
         async with lab(app, tmp_path, clock=clock) as it:
-            await look_again(it)
+            await wait_for_look(it)
             await it.idle()
         clock.set_back(DAY)
     assert len(ran) == 2
 
 
 async def test_schedule_moved_from_code_to_the_config_file_goes_on(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", timezone="UTC")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
     clock.advance(hours=5)
     table = {"id": "brief", "when": "every 1h", "workflow": "greet", "timezone": "UTC"}
-    async with lab(an_app(ran), tmp_path, replace(settings(), schedule=(table,)), clock=clock) as it:
-        await look_again(it)
+    async with lab(build_app(ran), tmp_path, replace(settings(), schedule=(table,)), clock=clock) as it:
+        await wait_for_look(it)
         await it.idle()
 
     assert [one.nominal_at for one in ran] == [moment(hours=5)]
 
 
 async def test_missed_occurrences_are_caught_up_with_the_overdue_time(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
     clock.advance(hours=5.5)
-    app = an_app(ran)
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.advance(minutes=1)
         it.engine.feeder.ring()
         await it.until(lambda: len(ran) == 5)
@@ -251,7 +252,7 @@ async def test_buffered_occurrence_fires_when_the_earlier_trigger_is_settled(tmp
     async with lab(app, tmp_path, clock=clock) as it:
         for _ in range(2):
             clock.advance(hours=1)
-            await look_again(it)
+            await wait_for_look(it)
         await it.until(lambda: len(began) == 1)
         door.set()
         await it.until(lambda: len(began) == 2)
@@ -260,19 +261,19 @@ async def test_buffered_occurrence_fires_when_the_earlier_trigger_is_settled(tmp
 async def test_schedule_of_the_config_file_is_stored_and_disabled_after_removal(tmp_path):
     table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", "timezone": "UTC"}
     clock = VirtualClock()
-    async with running(an_app([]), tmp_path / "agent.db", Config(schedule=(table,)), clock):
+    async with running(build_app([]), tmp_path / "agent.db", Config(schedule=(table,)), clock):
         pass
     core = VirtualCore(tmp_path / "agent.db", clock)
     assert (stored(core, "nightly").origin, stored(core, "nightly").next_at) == (Origin.FILE, NEW_YEAR + 3 * HOUR)
 
-    async with running(an_app([]), tmp_path / "agent.db", Config(), clock):
+    async with running(build_app([]), tmp_path / "agent.db", Config(), clock):
         pass
 
     assert stored(core, "nightly").reason == "no longer declared in the configuration file"
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"when": "every weekday"}, "every weekday at"),
         ({"workflow": "nobody"}, "no workflow is named nobody"),
@@ -281,8 +282,8 @@ async def test_schedule_of_the_config_file_is_stored_and_disabled_after_removal(
         ({"id": "brief"}, "declared twice"),
     ],
 )
-async def test_invalid_schedule_declaration_stops_the_start_and_writes_nothing(tmp_path, changes, said):
-    app = an_app([])
+async def test_invalid_schedule_declaration_stops_the_start_and_writes_nothing(tmp_path, changes, message):
+    app = build_app([])
     app.schedule("brief", "every 1h", workflow="greet")
     table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", **changes}
 
@@ -290,7 +291,7 @@ async def test_invalid_schedule_declaration_stops_the_start_and_writes_nothing(t
         async with running(app, tmp_path / "agent.db", Config(schedule=(table,))):
             pass
 
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert not (tmp_path / "agent.db").exists()
 
 
@@ -312,120 +313,120 @@ async def test_schedule_declared_while_the_app_runs_is_refused(tmp_path):
 
 
 async def test_startup_schedule_runs_once_each_start(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
+    clock, ran = VirtualClock(), list[Run]()
     for _ in range(2):
         clock.advance(1)
-        app = an_app(ran)
+        app = build_app(ran)
         app.schedule("hello", "on startup", workflow="greet")
         async with lab(app, tmp_path, clock=clock) as it:
-            await look_again(it)
+            await wait_for_look(it)
             await it.idle()
 
     assert [one.schedule_id for one in ran] == ["hello", "hello"]
 
 
 async def test_clock_set_back_by_two_hours_delays_schedules_and_repeats_none(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.advance(hours=3)
-        await look_again(it)
+        await wait_for_look(it)
         await it.idle()
         clock.set_back(2 * HOUR)
         for _ in range(2):
-            await look_again(it)
+            await wait_for_look(it)
             clock.advance(hours=1)
         assert len(ran) == 1
         assert not is_held(it)
         clock.advance(hours=1)
-        await look_again(it)
+        await wait_for_look(it)
         await it.until(lambda: len(ran) == 2)
         assert "backward" in [row["kind"] for row in it.rows("SELECT kind FROM clock_events")]
 
 
 async def test_clock_set_back_by_a_day_holds_only_schedules_until_trusted(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         clock.set_back(DAY)
-        await look_again(it)
+        await wait_for_look(it)
         assert is_held(it)
 
         emitted = await app.emit("greet", {})
         await it.settled(emitted.id)
         await it.engine.writer.commit(ClockTrust().trust)
-        await look_again(it)
+        await wait_for_look(it)
         assert not is_held(it)
-        await look_again(it)
+        await wait_for_look(it)
         assert not is_held(it)
 
 
 async def test_clock_wrong_at_boot_releases_schedules_once_corrected(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
     clock.set_back(365 * DAY)
-    app = an_app(ran)
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         assert is_held(it)
 
         clock.set_back(-365 * DAY)
         clock.advance(hours=1)
-        await look_again(it)
+        await wait_for_look(it)
         await it.until(lambda: len(ran) == 1)
 
 
 async def test_suspended_machine_catches_up_and_records_the_suspend(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
-        clock.advance(hours=3)  # wall and boot time go on, the loop's clock does not
-        await look_again(it)
+        await wait_for_look(it)
+        clock.advance(hours=3)  # wall and boot time advance, and the clock of the loop does not
+        await wait_for_look(it)
         await it.until(lambda: len(ran) == 1)
         assert [row["kind"] for row in it.rows("SELECT kind FROM clock_events")] == ["suspend"]
 
 
 async def test_schedule_does_not_fire_while_the_engine_is_paused(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
         it.engine.pause()
         clock.advance(hours=1)
-        await look_again(it)
+        await wait_for_look(it)
         assert it.rows("SELECT * FROM schedule_occurrences") == []
 
 
 # Safe mode
 
 
-def deaths(core: VirtualCore, clock: VirtualClock, number: int, *, apart: float = 10.0) -> booting.Boot:
-    """So many starts, none of which ends in order; and one more."""
+def start_after_crashes(core: VirtualCore, clock: VirtualClock, number: int, *, interval: float = 10.0) -> booting.Boot:
+    """Start the daemon the given number of times without an ordered end, and once more."""
     for _ in range(number):
         start_daemon(core)
-        clock.advance(apart)
+        clock.advance(interval)
     return start_daemon(core)
 
 
 def test_safe_mode_begins_after_six_unclean_starts_within_ten_minutes(core, clock):
-    assert deaths(core, clock, 5).safe_mode is None
+    assert start_after_crashes(core, clock, 5).safe_mode is None
     clock.advance(10)
 
     assert start_daemon(core).safe_mode == "6 unclean starts within 10 minutes"
 
 
 def test_safe_mode_does_not_begin_after_unclean_starts_ten_minutes_apart(core, clock):
-    assert deaths(core, clock, 8, apart=600).safe_mode is None
+    assert start_after_crashes(core, clock, 8, interval=600).safe_mode is None
 
 
 def test_safe_mode_does_not_count_starts_that_ended_in_order(core, clock):
@@ -436,7 +437,7 @@ def test_safe_mode_does_not_count_starts_that_ended_in_order(core, clock):
 
 
 def test_safe_mode_lasts_until_released_and_the_count_restarts(core, clock):
-    deaths(core, clock, 6)
+    start_after_crashes(core, clock, 6)
     clock.advance(DAY)
     stop_daemon(core, start_daemon(core).epoch)
     assert core.do(get_fact, "safe_mode") is not None
@@ -444,20 +445,20 @@ def test_safe_mode_lasts_until_released_and_the_count_restarts(core, clock):
     assert core.do(release_holds) == {"safe_mode": "6 unclean starts within 10 minutes"}
     assert core.do(release_holds) == {}
 
-    assert deaths(core, clock, 5).safe_mode is None
+    assert start_after_crashes(core, clock, 5).safe_mode is None
 
 
 async def test_safe_mode_holds_scheduled_work_and_lets_emitted_triggers_run(tmp_path):
-    clock, ran = VirtualClock(), list[Ran]()
+    clock, ran = VirtualClock(), list[Run]()
     core = VirtualCore(tmp_path / "agent.db", clock)
     put(core, id="due", when="in 1s", workflow="greet")
-    deaths(core, clock, 6)
+    start_after_crashes(core, clock, 6)
     core.do(core.ticks.tick)
     put(core, id="comes", when="immediate", workflow="greet")
     core.close()
-    app = an_app(ran)
+    app = build_app(ran)
     async with lab(app, tmp_path, clock=clock) as it:
-        await look_again(it)
+        await wait_for_look(it)
         emitted = await app.emit("greet", {"name": "Ada"})
         await it.settled(emitted.id)
         await it.idle()
@@ -470,35 +471,35 @@ async def test_safe_mode_holds_scheduled_work_and_lets_emitted_triggers_run(tmp_
 
 
 async def test_engine_without_schedules_writes_no_clock_facts(tmp_path):
-    async with lab(an_app([]), tmp_path, settings()) as it:
+    async with lab(build_app([]), tmp_path, settings()) as it:
         before = it.rows("SELECT * FROM facts")
-        await look_again(it)
-        await look_again(it)
+        await wait_for_look(it)
+        await wait_for_look(it)
         assert it.rows("SELECT * FROM facts") == before
 
 
-def seen_at(it: Lab) -> float:
+def clock_seen_at(it: Lab) -> float:
     [row] = it.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
     return float(row["value"])
 
 
 async def test_clock_time_is_stored_at_each_firing_and_every_quarter_hour(tmp_path):
-    """For the next boot: a process that dies has no last word."""
+    """The next boot compares its clock with the stored time, also after a crash."""
     clock, stored_at = VirtualClock(), []
-    app = an_app([])
+    app = build_app([])
     app.schedule("brief", "every 20m", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
         for _ in range(5):
             clock.advance(minutes=5)
-            await look_again(it)
-            stored_at.append((seen_at(it) - NEW_YEAR) / 60)
+            await wait_for_look(it)
+            stored_at.append((clock_seen_at(it) - NEW_YEAR) / 60)
 
     assert stored_at == [0, 0, 15, 20, 20]
 
 
 async def test_engine_is_not_idle_after_a_ring_of_the_scheduler(tmp_path):
-    async with lab(an_app([]), tmp_path, clock=VirtualClock()) as it:
-        await look_again(it)
+    async with lab(build_app([]), tmp_path, clock=VirtualClock()) as it:
+        await wait_for_look(it)
         await it.idle()
 
         it.engine.scheduler.ring()
@@ -507,8 +508,8 @@ async def test_engine_is_not_idle_after_a_ring_of_the_scheduler(tmp_path):
 
 
 async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expires(tmp_path, only_bells):
-    clock, ran, door = VirtualClock(), list[Ran](), anyio.Event()
-    app = an_app(ran)
+    clock, ran, door = VirtualClock(), list[Run](), anyio.Event()
+    app = build_app(ran)
 
     @app.workflow("block")
     async def block() -> None:
@@ -520,7 +521,7 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expir
         await it.until(lambda: it.engine.running == 1)
         for _ in range(2):
             clock.advance(hours=1)
-            await look_again(it)
+            await wait_for_look(it)
             await it.idle_window()
         door.set()
         await it.until(lambda: len(ran) == 1)
@@ -529,13 +530,13 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expir
 
 
 async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_is_cancelled(tmp_path, only_bells):
-    clock, ran = VirtualClock(), list[Ran]()
-    app = an_app(ran)
+    clock, ran = VirtualClock(), list[Run]()
+    app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", jitter=3 * DAY)
     async with lab(app, tmp_path, clock=clock) as it:
         for _ in range(2):
             clock.advance(hours=1)
-            await look_again(it)
+            await wait_for_look(it)
         [first] = it.rows("SELECT id FROM triggers")
 
         await it.engine.requests.cancel(first["id"])
@@ -543,11 +544,11 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_is_ca
         await it.until(lambda: len(it.rows("SELECT id FROM triggers")) == 2)
 
 
-# One that waits for the task of an earlier one
+# Occurrences that wait for an earlier task
 
 
-def an_app_that_asks(ran: list[str]) -> App:
-    """An hourly schedule whose tasks wait for a person."""
+def build_asking_app(ran: list[str]) -> App:
+    """Build an app with an hourly schedule whose tasks wait for an answer."""
     app = App("test")
 
     @app.workflow("brief")
@@ -558,11 +559,11 @@ def an_app_that_asks(ran: list[str]) -> App:
     return app
 
 
-async def first_waits_and_second_is_buffered(it: Lab, clock: VirtualClock) -> str:
-    """The id of the first task."""
+async def buffer_second_occurrence(it: Lab, clock: VirtualClock) -> str:
+    """Fire the first occurrence, buffer the second, and return the id of the first task."""
     for outcomes in (["fired"], ["fired", "buffered"]):
         clock.advance(hours=1)
-        await look_again(it)
+        await wait_for_look(it)
         assert [row["outcome"] for row in it.rows("SELECT * FROM schedule_occurrences ORDER BY seq")] == outcomes
         await it.question()
     [task] = it.rows("SELECT id FROM tasks")
@@ -570,42 +571,42 @@ async def first_waits_and_second_is_buffered(it: Lab, clock: VirtualClock) -> st
     return str(task["id"])
 
 
-async def both_fired(it: Lab) -> None:
+async def wait_for_both_fired(it: Lab) -> None:
     fired = "SELECT 1 FROM schedule_occurrences WHERE outcome = 'fired'"
     await it.until(lambda: len(it.rows(fired)) == 2)
 
 
 async def test_buffered_occurrence_fires_when_the_earlier_task_ends(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
-    app = an_app_that_asks(ran)
+    app = build_asking_app(ran)
     async with lab(app, tmp_path, clock=clock) as it:
-        first = await first_waits_and_second_is_buffered(it, clock)
+        first = await buffer_second_occurrence(it, clock)
 
         await app.answer((await it.question())["id"], "send", answered_by="ada")
-        await both_fired(it)
+        await wait_for_both_fired(it)
 
         assert (it.task(first)["status"], ran) == ("DONE", ["send"])
 
 
 async def test_buffered_occurrence_fires_when_the_earlier_task_is_cancelled(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
-    app = an_app_that_asks(ran)
+    app = build_asking_app(ran)
     async with lab(app, tmp_path, clock=clock) as it:
-        first = await first_waits_and_second_is_buffered(it, clock)
+        first = await buffer_second_occurrence(it, clock)
 
         await app.cancel_task(first)
-        await both_fired(it)
+        await wait_for_both_fired(it)
 
         assert (it.task(first)["status"], ran) == ("CANCELLED", [])
 
 
 async def test_buffered_occurrence_fires_at_start_after_an_outside_task_cancel(tmp_path):
     clock, ran = VirtualClock(), list[str]()
-    async with lab(an_app_that_asks(ran), tmp_path, clock=clock) as it:
-        first = await first_waits_and_second_is_buffered(it, clock)
+    async with lab(build_asking_app(ran), tmp_path, clock=clock) as it:
+        first = await buffer_second_occurrence(it, clock)
     core = VirtualCore(it.path, clock)
     core.do(core.tasks.cancel, first)
     core.close()
 
-    async with lab(an_app_that_asks(ran), tmp_path, clock=clock) as it:
-        await both_fired(it)
+    async with lab(build_asking_app(ran), tmp_path, clock=clock) as it:
+        await wait_for_both_fired(it)

@@ -16,7 +16,7 @@ async def test_handler_finds_the_earlier_trigger_settled_on_disk(tmp_path):
     app, seen = App(), []
 
     @app.workflow("look")
-    async def look_around(n: int) -> None:
+    async def record_statuses(n: int) -> None:
         seen.append({row["id"]: row["status"] for row in look(it.path, "SELECT id, status FROM triggers")})
 
     async with lab(app, tmp_path, settings(concurrency=1)) as it:

@@ -1,5 +1,4 @@
-"""A machine that is short of descriptors, threads or memory: no work is blamed for that, unless it does so again and
-again."""
+"""Shortages of descriptors, threads or memory: work is retried without a counted attempt, up to a limit."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ FULL = OSError(errno.EMFILE, "Too many open files")
 
 @contextmanager
 def few_descriptors(free: int) -> Iterator[None]:
-    """Leave this process only a few descriptors that it can open."""
+    """Leave this process the given number of free descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]  # no gaps below
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]  # fills the gaps below
     limit = max(taken) + 1 + free
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
@@ -55,14 +54,14 @@ def open_many() -> None:
 
 
 async def test_work_spends_no_attempt_while_the_process_has_no_descriptors(tmp_path, monkeypatch):
-    """Every trigger met the shortage often enough to spend all its attempts."""
+    """Each trigger meets the shortage often enough to spend all its attempts."""
     monkeypatch.setattr("craftcore.engine.limits.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
     monkeypatch.setattr("craftcore.engine.limits.shortages.LOOK_SECONDS", 0.01)
-    app, met = App(), list[str]()
+    app, task_ids = App(), list[str]()
 
     @app.workflow("opens", max_attempts=1)
     async def opens(ctx: TaskContext) -> None:
-        met.append(ctx.task_id)
+        task_ids.append(ctx.task_id)
         await ctx.step("open", open_many, executor="inline")
 
     async with lab(app, tmp_path, settings(concurrency=4)) as it:
@@ -106,16 +105,16 @@ async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path,
 
 @pytest.mark.parametrize("step", ["start_all", "settle_all"])
 async def test_commit_of_the_engine_is_made_once_the_shortage_is_over(tmp_path, monkeypatch, step):
-    """A refused start leaves the trigger to be claimed again, and a refused end is written later: it runs once."""
+    """A refused start releases the claim, and a refused end is written later, so the trigger runs once."""
     monkeypatch.setattr("craftcore.engine.attempt_batches.LOOK_SECONDS", 0.001)
     app, ran, refused = App(), list[str](), list[str]()
     commit = getattr(AttemptCommits, step)
 
-    def refuse(self: AttemptCommits, *given: object) -> object:
+    def refuse(self: AttemptCommits, *arguments: object) -> object:
         if len(refused) < 3:
             refused.append(step)
             raise OSError(errno.EMFILE, "Too many open files")
-        return commit(self, *given)
+        return commit(self, *arguments)
 
     @app.workflow("plain", max_attempts=1)
     async def plain(ctx: TaskContext) -> None:
@@ -152,7 +151,7 @@ async def test_end_that_a_shortage_refuses_too_often_is_a_failure(tmp_path, monk
 
 
 def test_shortage_is_handed_back_with_growing_waits_and_in_the_end_counts():
-    """A handler that leaks descriptors, or allocates too much, does end."""
+    """A handler that leaks descriptors or allocates too much fails in the end."""
     shortages = Shortages(SystemClock())
 
     outcomes = [shortages.judge("t", FULL, outcome_of(FULL, 0.0)) for _ in range(HAND_BACKS_MAX + 1)]
@@ -166,7 +165,7 @@ def test_shortage_is_handed_back_with_growing_waits_and_in_the_end_counts():
     assert isinstance(shortages.judge("other", FULL, outcome_of(FULL, 0.0)), Snoozed)
 
 
-def caused(error: BaseException, cause: BaseException) -> BaseException:
+def with_cause(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
 
@@ -180,8 +179,8 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         MemoryError(),
         RuntimeError("can't start new thread"),
         ExceptionGroup("group", [ValueError("x"), FULL]),
-        caused(ConnectionError("all attempts failed"), FULL),
-        caused(NoEffect("the host cannot be reached"), FULL),
+        with_cause(ConnectionError("all attempts failed"), FULL),
+        with_cause(NoEffect("the host cannot be reached"), FULL),
     ],
     ids=repr,
 )
@@ -197,11 +196,11 @@ def test_shortage_is_recognized_in_groups_and_causes(error):
         BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
         RuntimeError("something else"),
         ValueError("Too many open files"),
-        caused(Fail("FULL", "definitive"), FULL),
+        with_cause(Fail("FULL", "definitive"), FULL),
     ],
     ids=repr,
 )
-def test_failure_by_no_shortage_counts(error):
+def test_failure_without_a_shortage_counts(error):
     outcome = outcome_of(error, 0.0)
 
     assert Shortages(SystemClock()).judge("t", error, outcome) is outcome

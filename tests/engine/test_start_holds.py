@@ -14,7 +14,7 @@ from tests.support.fakes import VirtualClock
 pytestmark = pytest.mark.anyio
 
 
-def an_app(gate: anyio.Event | None = None, concurrency: int | None = 1) -> App:
+def build_app(gate: anyio.Event | None = None, concurrency: int | None = 1) -> App:
     app = App()
 
     @app.workflow("greet")
@@ -38,7 +38,7 @@ def an_app(gate: anyio.Event | None = None, concurrency: int | None = 1) -> App:
 
 
 async def test_held_workflow_waits_while_others_run(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         assert await app.hold(workflow="greet", reason="wrong text") is True
         assert await app.hold(workflow="greet") is False
@@ -53,7 +53,7 @@ async def test_held_workflow_waits_while_others_run(tmp_path):
 
 
 async def test_hold_of_a_workflow_covers_triggers_of_its_source(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         await app.hold(workflow="remember")
         held = await app.emit(None, source="MEMORY")
@@ -65,7 +65,7 @@ async def test_hold_of_a_workflow_covers_triggers_of_its_source(tmp_path):
 
 async def test_hold_returns_claimed_triggers_that_have_not_started(tmp_path):
     gate = anyio.Event()
-    app = an_app(gate)
+    app = build_app(gate)
     async with lab(app, tmp_path, settings(concurrency=1)) as it:
         running = await app.emit("gated")
         await it.until(lambda: it.engine.running == 1)
@@ -86,7 +86,7 @@ async def test_hold_returns_claimed_triggers_that_have_not_started(tmp_path):
 
 async def test_lane_of_a_returned_trigger_is_free_at_once(tmp_path):
     gate = anyio.Event()
-    app = an_app(gate, concurrency=None)
+    app = build_app(gate, concurrency=None)
     async with lab(app, tmp_path, settings(concurrency=1)) as it:
         work = await app.emit("turns")
         await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
@@ -105,7 +105,7 @@ async def test_lane_of_a_returned_trigger_is_free_at_once(tmp_path):
 
 async def test_task_of_a_held_workflow_ends_its_turn_and_waits(tmp_path):
     gate = anyio.Event()
-    app = an_app(gate)
+    app = build_app(gate)
     async with lab(app, tmp_path) as it:
         work = await app.emit("turns")
         await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
@@ -121,9 +121,9 @@ async def test_task_of_a_held_workflow_ends_its_turn_and_waits(tmp_path):
 
 
 async def test_hold_of_everything_stays_over_a_restart(tmp_path):
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         await it.app.hold()
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         held = await app.emit("greet")
         await it.idle()
@@ -134,7 +134,7 @@ async def test_hold_of_everything_stays_over_a_restart(tmp_path):
 
 async def test_held_schedule_fires_and_its_occurrence_waits(tmp_path):
     clock = VirtualClock()
-    app = an_app()
+    app = build_app()
     app.schedule("hourly", "every 1h", workflow="greet")
     async with lab(app, tmp_path, clock=clock) as it:
         await app.hold(schedule="hourly")
@@ -150,7 +150,7 @@ async def test_held_schedule_fires_and_its_occurrence_waits(tmp_path):
 
 
 async def test_producer_holds_and_releases_a_running_engine(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         with Producer(it.path) as producer:
             assert producer.hold(source="IMMEDIATE") is True
@@ -163,8 +163,8 @@ async def test_producer_holds_and_releases_a_running_engine(tmp_path):
             assert producer.release() is False
 
 
-async def test_bad_hold_is_refused_by_the_app(tmp_path):
-    app = an_app()
+async def test_invalid_hold_is_refused_by_the_app(tmp_path):
+    app = build_app()
     async with lab(app, tmp_path):
         with pytest.raises(InvalidInput, match="did you mean greet"):
             await app.hold(workflow="great")
@@ -172,18 +172,18 @@ async def test_bad_hold_is_refused_by_the_app(tmp_path):
             await app.hold(schedule="nightly")
 
 
-async def test_trigger_held_between_its_birth_and_the_window_is_handed_back(tmp_path):
-    app = an_app()
+async def test_trigger_held_between_the_emit_and_the_window_is_released(tmp_path):
+    app = build_app()
     async with lab(app, tmp_path) as it:
         await it.idle()
         feeder, requests = it.engine.feeder, it.engine.requests
         row = requests.accept(TriggerSpec(workflow="greet"))
         assert feeder.may_claim_on_emit(row, 0)
         claim = await it.engine.writer.commit_batched(requests.due_emits._emit_claimed, row)
-        feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as a look would, meanwhile
+        feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as during a poll
 
         feeder.push_claimed(claim)
 
         assert not list(it.engine.held_claims)
-        assert (await it.settled(row.id))["status"] == "DONE", "no hold is on record: the next look knows that"
+        assert (await it.settled(row.id))["status"] == "DONE", "the next poll finds no recorded hold"
         assert it.trigger(row.id)["starts"] == 1

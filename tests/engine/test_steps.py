@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
 
-# Once
+# Completed steps
 
 
 async def test_completed_step_is_not_run_again_when_the_turn_is_retried(tmp_path):
@@ -80,7 +80,7 @@ async def test_step_error_caught_by_the_turn_does_not_fail_the_turn(tmp_path):
 
 
 async def test_concurrent_steps_are_recorded_separately(tmp_path):
-    """The third fails the turn after the others are on record; they are not run again."""
+    """The third step fails the turn after the others are recorded, and the others do not run again."""
     ran: Counter[str] = Counter()
     recorded = anyio.Event()
 
@@ -146,7 +146,7 @@ async def test_step_name_used_twice_is_refused_and_the_second_is_not_run(tmp_pat
         code, message = failure(row)
         assert (code, fetch.calls) == ("STEP_CONFLICT", [(0,)])
         assert "step fetch was used before in this turn: give each its own key=" in message
-        assert it.trigger(row["id"])["attempts"] == 1, "trying again cannot help"
+        assert it.trigger(row["id"])["attempts"] == 1, "a retry cannot succeed"
 
 
 async def test_step_conflict_can_be_caught_and_the_step_run_with_a_key(tmp_path):
@@ -179,10 +179,13 @@ async def test_step_keys_identify_loop_steps_in_any_order(tmp_path):
 
 async def test_step_with_an_invalid_name_or_key_is_refused(tmp_path):
     fetch = Counting()
-    no_names: list[Any] = ["", "two words", "x" * 201, "ä", 'a"b', 7]
+    invalid_names: list[Any] = ["", "two words", "x" * 201, "ä", 'a"b', 7]
 
     async with lab(App(), tmp_path) as it:
-        for name, key in [*((name, None) for name in [*no_names, None]), *(("fetch", key) for key in no_names)]:
+        for name, key in [
+            *((name, None) for name in [*invalid_names, None]),
+            *(("fetch", key) for key in invalid_names),
+        ]:
 
             async def turn(ctx: TaskContext, name: Any = name, key: Any = key) -> None:
                 await ctx.step(name, fetch, key=key)
@@ -255,7 +258,7 @@ async def test_step_argument_that_is_not_json_is_compared_by_type(tmp_path):
         assert len(fetch.calls) == 1
 
 
-# Tried again within the turn
+# Retries within the turn
 
 
 async def test_step_with_a_retry_policy_is_retried_in_the_same_attempt(tmp_path):
@@ -274,8 +277,8 @@ async def test_step_with_a_retry_policy_is_retried_in_the_same_attempt(tmp_path)
         row = await run(it, turn)
         assert result(row) == ["at last", 1]
         failed = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED' ORDER BY seq")
-        told = [json.loads(event["payload_json"]) for event in failed]
-        assert [(event["attempt"], event["error"], event["name"]) for event in told] == [
+        attempts = [json.loads(event["payload_json"]) for event in failed]
+        assert [(event["attempt"], event["error"], event["name"]) for event in attempts] == [
             (1, "reset", "fetch"),
             (2, "reset", "fetch"),
         ]
@@ -320,7 +323,7 @@ async def test_step_retries_keep_their_count_over_a_restart(tmp_path):
     async with lab(app, tmp_path, config) as it:
         assert failure(await it.ended(work.id)) == ("TRANSPORT_ERROR", "reset 5")
 
-    assert len(tries) == 5, "two failures, the interrupted try, and two more: the last is the fourth that counts"
+    assert len(tries) == 5, "two failures, the interrupted try and two more: the last is the fourth counted try"
 
 
 async def test_step_has_all_its_tries_in_the_attempts_of_a_retried_task(tmp_path):
@@ -405,7 +408,7 @@ async def test_step_timeout_without_retry_fails_the_turn(tmp_path):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon"])
-async def test_step_timeout_that_is_no_time_is_refused(tmp_path, timeout):
+async def test_invalid_step_timeout_is_refused(tmp_path, timeout):
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", anyio.sleep_forever, timeout=timeout)
 
@@ -614,7 +617,7 @@ async def test_step_result_that_is_not_json_fails_the_task_with_the_path(tmp_pat
 
             code, message = failure(await run(it, turn))
             assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
-        assert len(ran) == len(UNFIT), "and none is tried again"
+        assert len(ran) == len(UNFIT), "no step is retried"
 
 
 async def test_step_result_that_does_not_fit_the_annotation_fails_the_task(tmp_path):
@@ -646,7 +649,7 @@ async def test_step_result_over_the_limit_fails_the_task_with_a_remedy(tmp_path)
         )
 
 
-# What a step can be
+# Kinds of step functions
 
 
 def plain(n: int) -> list[Any]:
@@ -687,11 +690,11 @@ async def test_step_that_is_not_async_runs_in_a_thread(tmp_path):
 
 
 async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
-    inside, go_on = threading.Event(), threading.Event()
+    inside, proceed = threading.Event(), threading.Event()
 
     def blocks() -> str:
         inside.set()
-        go_on.wait()
+        proceed.wait()
         return "went on"
 
     async def turn(ctx: TaskContext) -> str:
@@ -711,7 +714,7 @@ async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
             await anyio.to_thread.run_sync(inside.wait)
             assert result(await run(it, quick)) == "quick"
             assert rows == []
-            go_on.set()
+            proceed.set()
         assert result(rows[0]) == "went on"
 
 
@@ -719,7 +722,7 @@ async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_writ
     """The record stays in the queue of the writer, so the step does not run again when the turn is re-entered."""
     app = App()
     calls: list[int] = []
-    ran, inside, go_on = anyio.Event(), threading.Event(), threading.Event()
+    ran, inside, proceed = anyio.Event(), threading.Event(), threading.Event()
 
     async def pay() -> None:
         calls.append(1)
@@ -728,15 +731,15 @@ async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_writ
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> None:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(ctx.step, "pay", pay)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ctx.step, "pay", pay)
             if ctx.resume == "FIRST":
                 await it.until(lambda: len(it.engine.writer.queue) == 1)
             await ctx.sleep(0)
 
     def hold(_tx: Any) -> None:
         inside.set()
-        go_on.wait(PATIENCE)
+        proceed.wait(PATIENCE)
 
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("order")
@@ -745,7 +748,7 @@ async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_writ
             tasks.start_soon(it.engine.writer.commit, hold)
             await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
             await anyio.wait_all_tasks_blocked()
-            go_on.set()
+            proceed.set()
         assert (await it.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
 
@@ -755,20 +758,20 @@ async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path,
     """The step returns while the turn unwinds, and does not run again when the turn is re-entered."""
     app = App()
     calls: list[int] = []
-    inside, go_on = threading.Event(), threading.Event()
+    inside, proceed = threading.Event(), threading.Event()
 
     def pay() -> str:
         calls.append(1)
         inside.set()
-        go_on.wait(PATIENCE)
+        proceed.wait(PATIENCE)
         return "paid"
 
     @app.workflow("order", timeout=0.05 if end == "timeout" else None)
     async def order(ctx: TaskContext) -> Any:
         if end == "timeout":
             return await ctx.step("pay", pay)
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(ctx.step, "pay", pay)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ctx.step, "pay", pay)
             await anyio.to_thread.run_sync(inside.wait)
             await ctx.sleep(0)
 
@@ -779,7 +782,7 @@ async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path,
         scope = run._scope
         assert scope is not None
         await it.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
-        go_on.set()
+        proceed.set()
         assert (await it.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
 

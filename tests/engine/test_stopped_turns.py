@@ -15,28 +15,28 @@ from tests.support.turns import begin, result
 pytestmark = pytest.mark.anyio
 
 
-def a_chat() -> App:
-    """Each message is a turn. `slow` never ends, `ask` waits for a person, `end` ends the chat."""
+def build_chat() -> App:
+    """Build a chat with a turn for each message: `slow` never ends, `ask` waits for an answer, `end` ends the chat."""
     app = App()
 
     @app.workflow("chat", sources=("MESSAGE",))
     async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
-        said = text if ctx.turn == 1 or ctx.received is None else ctx.received["text"]
-        await ctx.note("heard", said)
-        if said == "slow":
+        message = text if ctx.turn == 1 or ctx.received is None else ctx.received["text"]
+        await ctx.note("received", message)
+        if message == "slow":
             await anyio.sleep_forever()
-        if said == "ask":
+        if message == "ask":
             await ctx.wait_any({"answer": Ask("Which one?"), "event": Event("never")})
-        if said == "fail":
+        if message == "fail":
             raise Fail("VALIDATION_ERROR", "no")
-        heard = [*(ctx.state or []), said]
-        return heard if said == "end" else Continue(heard, on="message")
+        messages = [*(ctx.state or []), message]
+        return messages if message == "end" else Continue(messages, on="message")
 
     return app
 
 
-async def say(it: Lab, *texts: str) -> str:
-    """Send messages, each when the one before has been heard. Return the id of the chat."""
+async def send_messages(it: Lab, *texts: str) -> str:
+    """Send messages one by one, each after the turn of the one before has begun. Return the id of the chat."""
     for number, text in enumerate(texts, 1):
         await it.app.emit(None, {"text": text}, source="MESSAGE", session_id="s")
         await it.until(lambda number=number: len(it.rows("SELECT 1 FROM events WHERE type = 'NOTE'")) == number)  # type: ignore[misc]
@@ -45,8 +45,8 @@ async def say(it: Lab, *texts: str) -> str:
 
 
 async def test_running_turn_stops_and_the_chat_continues_with_the_state_before(tmp_path):
-    async with lab(a_chat(), tmp_path) as it:
-        task_id = await say(it, "a", "slow")
+    async with lab(build_chat(), tmp_path) as it:
+        task_id = await send_messages(it, "a", "slow")
 
         await it.app.stop_turn(task_id)
         await it.until(lambda: it.task(task_id)["status"] == "WAITING")
@@ -58,8 +58,8 @@ async def test_running_turn_stops_and_the_chat_continues_with_the_state_before(t
 
 
 async def test_first_turn_of_a_session_stops_too(tmp_path):
-    async with lab(a_chat(), tmp_path) as it:
-        task_id = await say(it, "slow")
+    async with lab(build_chat(), tmp_path) as it:
+        task_id = await send_messages(it, "slow")
         await it.app.stop_turn(task_id)
         await it.until(lambda: it.task(task_id)["status"] == "WAITING")
 
@@ -68,8 +68,8 @@ async def test_first_turn_of_a_session_stops_too(tmp_path):
 
 
 async def test_turn_that_waits_stops_at_once_and_its_question_is_withdrawn(tmp_path):
-    async with lab(a_chat(), tmp_path) as it:
-        task_id = await say(it, "a", "ask")
+    async with lab(build_chat(), tmp_path) as it:
+        task_id = await send_messages(it, "a", "ask")
         await it.waiting(task_id)
         await it.until(lambda: bool(it.rows("SELECT 1 FROM questions")))
 
@@ -83,9 +83,9 @@ async def test_turn_that_waits_stops_at_once_and_its_question_is_withdrawn(tmp_p
         assert result(await it.ended(task_id)) == ["a", "end"]
 
 
-async def test_message_that_came_meanwhile_begins_the_next_turn(tmp_path):
-    async with lab(a_chat(), tmp_path) as it:
-        task_id = await say(it, "a", "slow")
+async def test_message_received_meanwhile_begins_the_next_turn(tmp_path):
+    async with lab(build_chat(), tmp_path) as it:
+        task_id = await send_messages(it, "a", "slow")
         await it.app.signal(task_id, "message", {"text": "end"})
 
         await it.app.stop_turn(task_id)
@@ -122,8 +122,8 @@ async def test_cancel_after_a_stop_ends_the_task(tmp_path):
         await anyio.sleep_forever()
 
     async with lab(App(), tmp_path) as it:
-        it.app.declare("stubborn", turn)
-        task_id = (await it.app.emit("stubborn", session_id="s")).id
+        it.app.declare("ignores_stop", turn)
+        task_id = (await it.app.emit("ignores_stop", session_id="s")).id
         await entered.wait()
         await it.app.stop_turn(task_id)
         await it.app.cancel_task(task_id)
@@ -133,14 +133,14 @@ async def test_cancel_after_a_stop_ends_the_task(tmp_path):
 
 
 async def test_failed_task_has_no_turn_to_stop(tmp_path):
-    async with lab(a_chat(), tmp_path) as it:
-        task_id = await say(it, "a", "fail")
+    async with lab(build_chat(), tmp_path) as it:
+        task_id = await send_messages(it, "a", "fail")
         await it.ended(task_id)
         with pytest.raises(StateRefused, match="is FAILED"):
             await it.app.stop_turn(task_id)
 
 
-async def test_turn_that_nothing_would_begin_again_cannot_be_stopped(tmp_path):
+async def test_turn_without_a_next_wake_up_cannot_be_stopped(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.wait_for("never")
 
@@ -154,8 +154,8 @@ async def test_turn_that_nothing_would_begin_again_cannot_be_stopped(tmp_path):
         assert it.task(task_id)["stopped_turn"] is None
 
 
-def a_payer(provider: Provider) -> App:
-    """Each message is a turn that pays."""
+def build_paying_chat(provider: Provider) -> App:
+    """Build a chat in which each message is a turn that pays."""
     app = App()
     pay = app.action("pay", irreversible=True)(provider)
 
@@ -167,16 +167,16 @@ def a_payer(provider: Provider) -> App:
     return app
 
 
-async def test_act_on_its_way_in_a_stopped_turn_is_asked_about(tmp_path):
+async def test_running_act_of_a_stopped_turn_is_asked_about(tmp_path):
     gate = Gate()
-    async with lab(a_payer(Provider(gate)), tmp_path) as it:
+    async with lab(build_paying_chat(Provider(gate)), tmp_path) as it:
         task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
         await gate.inside.wait()
 
         await it.app.stop_turn(task_id)
         await it.waiting(task_id)
         assert statuses(it) == ["UNKNOWN"]
-        assert questions(it) == [("activity", "OPEN")]  # in the same commit
+        assert questions(it) == [("activity", "OPEN")]  # opened in the same commit
         asked = await it.question("activity")
 
         await it.app.answer(asked["id"], "happened", answered_by="ada")
@@ -185,7 +185,7 @@ async def test_act_on_its_way_in_a_stopped_turn_is_asked_about(tmp_path):
 
 
 async def test_question_about_an_act_stays_open_when_its_turn_is_stopped(tmp_path):
-    async with lab(a_payer(Provider(ConnectionResetError("lost"))), tmp_path) as it:
+    async with lab(build_paying_chat(Provider(ConnectionResetError("lost"))), tmp_path) as it:
         task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
         asked = await it.question("activity")
 

@@ -120,15 +120,15 @@ async def test_result_of_a_shielded_workflow_is_kept_after_a_cancel(tmp_path):
     app = App()
     began, cancelled = anyio.Event(), anyio.Event()
 
-    @app.workflow("stubborn")
-    async def stubborn() -> str:
+    @app.workflow("ignores_cancel")
+    async def ignores_cancel() -> str:
         began.set()
         with anyio.CancelScope(shield=True):
             await cancelled.wait()
         return "finished all the same"
 
     async with lab(app, tmp_path) as it:
-        emitted = await app.emit("stubborn")
+        emitted = await app.emit("ignores_cancel")
         await began.wait()
         await app.cancel(emitted.id)
         await it.idle_window()
@@ -138,19 +138,19 @@ async def test_result_of_a_shielded_workflow_is_kept_after_a_cancel(tmp_path):
         assert row["cancel_requested_at"] is not None
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # user code cannot make trio's Cancelled
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # user code cannot raise the Cancelled of trio
 async def test_workflow_that_raises_cancelled_error_fails_without_harm_to_others(tmp_path):
     app = App()
 
-    @app.workflow("suicide", max_attempts=1)
-    async def suicide() -> None:
+    @app.workflow("cancels_itself", max_attempts=1)
+    async def cancels_itself() -> None:
         raise asyncio.CancelledError
 
     @app.workflow("next")
     async def after() -> None: ...
 
     async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        row = await it.settled((await app.emit("suicide")).id)
+        row = await it.settled((await app.emit("cancels_itself")).id)
         assert (row["status"], row["error_message"]) == ("DEAD", "the workflow cancelled itself")
         assert (await it.settled((await app.emit("next")).id))["status"] == "DONE"
 
@@ -165,16 +165,16 @@ async def test_workflow_that_cancels_the_asyncio_task_and_returns_stops_no_other
         assert task is not None
         task.cancel()
 
-    @app.workflow("polite")
-    async def polite() -> None: ...
+    @app.workflow("later")
+    async def later() -> None: ...
 
     reached = False
     with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path, settings(concurrency=1)) as it:
             await it.settled((await app.emit("rude")).id)
-            assert (await it.settled((await app.emit("polite")).id))["status"] == "DONE"
+            assert (await it.settled((await app.emit("later")).id))["status"] == "DONE"
             reached = True
-    assert reached, "the engine ended by itself, and took the block with it"
+    assert reached, "the engine ended and cancelled the block"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -223,25 +223,27 @@ async def test_workflow_timeout_ends_the_attempt(tmp_path):
 
 
 async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(tmp_path):
-    """It cannot be cancelled, so a second attempt must not run beside it."""
+    """A thread cannot be cancelled, so a second attempt must not run at the same time."""
     app = App()
     gate = threading.Event()
     inside = 0
 
-    @app.workflow("deaf", timeout=1.5, max_attempts=2)  # time enough for a thread to begin
-    def deaf() -> None:
+    @app.workflow("unstoppable", timeout=1.5, max_attempts=2)  # enough time for a thread to start
+    def unstoppable() -> None:
         nonlocal inside
         inside += 1
-        assert inside == 1, "ran twice at once"
+        assert inside == 1, "two attempts ran at once"
         gate.wait(PATIENCE)
         inside -= 1
 
     async with lab(app, tmp_path) as it:
-        emitted = await app.emit("deaf")
+        emitted = await app.emit("unstoppable")
         await it.until(lambda: inside == 1)
-        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))  # its time is over
+        # Wait until the timeout has passed.
+        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
         assert it.trigger(emitted.id)["status"] == "CLAIMED"
-        app.workflows["deaf"] = replace(app.workflows["deaf"], timeout=None)  # the second attempt may be slow to begin
+        # The second attempt may start slowly.
+        app.workflows["unstoppable"] = replace(app.workflows["unstoppable"], timeout=None)
         gate.set()
         row = await it.settled(emitted.id)
         assert (row["status"], row["attempts"]) == ("DONE", 2)
@@ -342,7 +344,7 @@ async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
 
 
 async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never_runs(tmp_path):
-    """Its start is on its way to the disk when everything that runs is stopped."""
+    """The commit of the start is in progress when all running work is stopped."""
     app = App()
     opened, stopped = anyio.Event(), anyio.Event()
     began: list[str] = []
@@ -371,7 +373,7 @@ async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never
         async with lab(app, tmp_path, config) as it, anyio.create_task_group() as tasks:
             await app.emit("short")
             await app.emit("long")
-            late_one = await app.emit("late")
+            late_emitted = await app.emit("late")
             await it.until(lambda: len(began) == 2)
             tasks.start_soon(it.engine.writer.commit, lambda _tx: gate.wait(2 * PATIENCE))
             opened.set()
@@ -381,7 +383,7 @@ async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never
             await stopped.wait()
             gate.set()
     assert sorted(began) == ["long", "short"]
-    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=late_one.id)
+    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=late_emitted.id)
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
@@ -390,14 +392,14 @@ async def test_thread_that_does_not_return_does_not_delay_shutdown(tmp_path):
     gate = threading.Event()
     began = threading.Event()
 
-    @app.workflow("deaf")
-    def deaf() -> Any:
+    @app.workflow("unstoppable")
+    def unstoppable() -> Any:
         began.set()
         gate.wait(2 * PATIENCE)
 
     with anyio.fail_after(PATIENCE):
         async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
-            await app.emit("deaf")
+            await app.emit("unstoppable")
             await it.until(began.is_set)
     assert look(it.path, "SELECT status, reason FROM triggers") == [{"status": "PENDING", "reason": "shutdown"}]
     gate.set()
@@ -407,12 +409,12 @@ async def test_thread_that_does_not_return_does_not_delay_shutdown(tmp_path):
 async def test_plain_workflow_that_does_not_return_does_not_delay_shutdown(tmp_path, end, monkeypatch):
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.2)
     app = App()
-    inside, go_on = threading.Event(), threading.Event()
+    inside, proceed = threading.Event(), threading.Event()
 
     @app.workflow("plain", timeout=0.05 if end == "timeout" else None)
     def plain() -> None:
         inside.set()
-        go_on.wait(2 * PATIENCE)
+        proceed.wait(2 * PATIENCE)
 
     began = anyio.current_time()
     try:
@@ -430,5 +432,5 @@ async def test_plain_workflow_that_does_not_return_does_not_delay_shutdown(tmp_p
         assert end == "fatal"
     finally:
         took = anyio.current_time() - began
-        go_on.set()
+        proceed.set()
     assert took < PATIENCE

@@ -1,4 +1,4 @@
-"""A cancel of an asyncio task by code that kept it from an ended run: no other run is lost by it."""
+"""Late cancels of the asyncio task of an ended run: no other run is lost."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """A task of trio cannot be cancelled from outside."""
+    """Select asyncio, because tasks of trio cannot be cancelled from outside."""
     return "asyncio"
 
 
 @pytest.mark.parametrize("form", ["plain", "step", "act"])
 async def test_run_is_tried_again_after_a_cancel_of_the_task_of_an_ended_run(tmp_path, form):
-    """A stop button keeps the tasks of running chats, and is pressed when the chat has ended."""
+    """A stop button keeps the task of a running chat and is pressed after the end of the chat."""
     app = App()
     running: list[Any] = []
-    begun, goes_on = anyio.Event(), anyio.Event()
+    begun, proceed = anyio.Event(), anyio.Event()
 
     @app.workflow("chat")
     async def chat() -> None:
@@ -34,7 +34,7 @@ async def test_run_is_tried_again_after_a_cancel_of_the_task_of_an_ended_run(tmp
 
     async def move() -> str:
         begun.set()
-        await goes_on.wait()
+        await proceed.wait()
         return "moved"
 
     @app.action("transfer.move", irreversible=True, idempotent_provider=True, on_unknown="resend")
@@ -57,7 +57,7 @@ async def test_run_is_tried_again_after_a_cancel_of_the_task_of_an_ended_run(tmp
         with anyio.fail_after(PATIENCE):
             await begun.wait()
         running[0].cancel()
-        goes_on.set()
+        proceed.set()
 
         assert await work.result(timeout=PATIENCE) == "moved"
 
@@ -66,8 +66,8 @@ async def test_workflow_that_cancels_the_own_task_each_time_fails_in_the_end(tmp
     app = App()
     starts: list[int] = []
 
-    @app.workflow("hasty", max_attempts=1)
-    async def hasty() -> None:
+    @app.workflow("cancels_itself", max_attempts=1)
+    async def cancels_itself() -> None:
         starts.append(1)
         task = asyncio.current_task()
         assert task is not None
@@ -75,7 +75,7 @@ async def test_workflow_that_cancels_the_own_task_each_time_fails_in_the_end(tmp
         await asyncio.sleep(1)
 
     async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("hasty")).id)
+        row = await it.settled((await app.emit("cancels_itself")).id)
 
     assert (row["status"], len(starts)) == ("DEAD", 4)
     assert "cancelled 4 times, and not by craftcore" in row["error_message"]

@@ -32,13 +32,13 @@ pytestmark = pytest.mark.anyio
 ROUNDS = 4
 
 STALL_SECONDS = PATIENCE
-"""Nothing was settled for so long, although something is due."""
+"""The time without a settled trigger, while a trigger is due, after which a run has stalled."""
 
 WORKFLOWS = ("quick", "slow", "flaky", "refuses", "snoozes", "hangs", "plain", "yields")
 
 
-class Wanderer:
-    """A router that sends triggers to sessions as it likes; always the same for the same trigger and question."""
+class RandomRouter:
+    """A router that selects sessions at random from a seed."""
 
     def __init__(self, seed: int, sessions: list[str]) -> None:
         self._random = random.Random(seed)
@@ -54,12 +54,12 @@ class Wanderer:
 
 
 class Chaos:
-    """The app under stress and what it saw."""
+    """The app under stress and its counters."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.sessions = [f"s{n}" for n in range(self.random.choice([1, 2, 6]))]
-        self.app = App(router=Wanderer(seed, self.sessions))
+        self.app = App(router=RandomRouter(seed, self.sessions))
         self.overlaps: list[str] = []
         self.accepted: set[str] = set()
         self.inside: Counter[str] = Counter()
@@ -146,17 +146,17 @@ class Chaos:
         spec["workflow"] = rng.choice([*WORKFLOWS, None])
         spec["source"] = "MESSAGE" if spec["workflow"] is None else rng.choice(["MESSAGE", "IMMEDIATE"])
         named = spec["workflow"] or "routed"  # a key belongs to one workflow
-        what = rng.random()
-        if what < 0.3:
+        kind = rng.random()
+        if kind < 0.3:
             spec |= {"dedup_key": f"{named}:{rng.randrange(12)}", "dedup_scope": "active", "on_duplicate": "replace"}
-        elif what < 0.4:
+        elif kind < 0.4:
             spec |= {"dedup_key": f"{named}:{rng.randrange(40)}"}
         if spec["session_id"] and rng.random() < 0.1:
             spec["supersedes"] = "session"
-        when = rng.random()
-        if when < 0.15:
+        timing = rng.random()
+        if timing < 0.15:
             spec["delay"] = rng.random() * 0.02
-        elif when < 0.25:
+        elif timing < 0.25:
             spec["at"] = time.time() - rng.random() * 100_000
         if rng.random() < 0.08:
             spec["expires_at"] = time.time() + rng.random() * 0.01
@@ -165,15 +165,15 @@ class Chaos:
     async def emit_some(self, it: Lab, producer: Producer, count: int) -> None:
         rng = self.random
         while count > 0:
-            door = rng.random()
+            choice = rng.random()
             emitted: Sequence[Emitted]
-            if door < 0.4:
+            if choice < 0.4:
                 emitted = [await it.engine.requests.emit(self.spec())]
-            elif door < 0.5:  # somebody who cannot make up his mind
+            elif choice < 0.5:  # repeated replacements
                 key = {"dedup_key": f"r{rng.randrange(3)}", "dedup_scope": "active", "on_duplicate": "replace"}
                 again = TriggerSpec(workflow="yields", **key)  # type: ignore[arg-type]
                 emitted = [await it.engine.requests.emit(again) for _ in range(4)]
-            elif door < 0.75:
+            elif choice < 0.75:
                 emitted = await it.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
             else:
                 specs = [self.spec() for _ in range(rng.randrange(1, 6))]
@@ -200,19 +200,19 @@ async def stress(folder: Path, seed: int, triggers: int, declare: Callable[[App]
     async with lab(chaos.app, folder, config) as it:
         chaos.engine = it.engine
         with Producer(it.path) as producer:
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(interfere, it, rng)
-                for _ in range(ROUNDS):  # quiet in between: the next emit would wake what a lost bell left asleep
+            async with anyio.create_task_group() as group:
+                group.start_soon(interfere, it, rng)
+                for _ in range(ROUNDS):  # a pause between rounds, since the next emit would hide a lost wake-up
                     async with anyio.create_task_group() as emitters:
                         for _ in range(3):
                             emitters.start_soon(chaos.emit_some, it, producer, triggers // (3 * ROUNDS))
-                    await until_quiet(it)
-                beside.cancel_scope.cancel()
-        assert_books_balance(it, chaos)
+                    await wait_until_quiet(it)
+                group.cancel_scope.cancel()
+        assert_counts_balance(it, chaos)
 
 
 async def interfere(it: Lab, rng: random.Random) -> None:
-    """Hold up the writer, and the loop, now and then: answers of several batches then come at once."""
+    """Block the writer and the loop at random, so that the answers of several batches arrive together."""
     for _ in itertools.count():
         await anyio.sleep(rng.random() * 0.02)
         if rng.random() < 0.5:
@@ -221,8 +221,8 @@ async def interfere(it: Lab, rng: random.Random) -> None:
             time.sleep(0.004)
 
 
-async def until_quiet(it: Lab) -> None:
-    """Until everything accepted is settled; fails when nothing moves although something is due."""
+async def wait_until_quiet(it: Lab) -> None:
+    """Wait until all accepted triggers are settled. Fail when nothing is settled although a trigger is due."""
     last, since = (-1, -1), anyio.current_time()
     while True:
         [row] = it.rows(
@@ -250,7 +250,7 @@ async def until_quiet(it: Lab) -> None:
         await anyio.sleep(0.01)
 
 
-def assert_books_balance(it: Lab, chaos: Chaos) -> None:
+def assert_counts_balance(it: Lab, chaos: Chaos) -> None:
     consumer, queue = it.engine.consumer, it.engine._queue
     assert not chaos.overlaps
     assert (consumer.slots.taken, len(consumer.running), len(queue), consumer.solitude.is_on) == (0, 0, 0, False)
@@ -259,10 +259,12 @@ def assert_books_balance(it: Lab, chaos: Chaos) -> None:
     assert not consumer._ready
 
     rows = {row["id"]: row for row in it.rows("SELECT * FROM triggers")}
-    [anew] = it.rows("SELECT count(*) AS n FROM mailbox WHERE status = 'EMITTED'")
-    assert chaos.accepted <= rows.keys(), "what was accepted is there"
-    assert len(rows) == len(chaos.accepted) + anew["n"], "and what a task left unread was emitted anew, nothing else"
-    assert not it.rows("SELECT * FROM mailbox WHERE status <> 'EMITTED'"), "none of them waits for a message"
+    [emitted_again] = it.rows("SELECT count(*) AS n FROM mailbox WHERE status = 'EMITTED'")
+    assert chaos.accepted <= rows.keys(), "every accepted trigger exists"
+    assert len(rows) == len(chaos.accepted) + emitted_again["n"], (
+        "the others are unread messages of tasks, emitted again"
+    )
+    assert not it.rows("SELECT * FROM mailbox WHERE status <> 'EMITTED'"), "no task waits for a message"
     assert not [row for row in rows.values() if row["settled_at"] is None]
 
     ends: dict[str, list[str]] = {}
@@ -277,10 +279,10 @@ def assert_books_balance(it: Lab, chaos: Chaos) -> None:
         assert 0 <= row["attempts"] <= min(row["starts"], 3)
         assert row["crash_count"] == 0
         seen = ends.get(row["id"], [])
-        assert "success" not in seen[:-1], "after a success nothing runs"
+        assert "success" not in seen[:-1], "no run follows a success"
         assert (row["reason"] in ("succeeded", "delivered")) == (seen[-1:] == ["success"])
-        given_back = sum(status in ("incomplete", "suspended") for status in seen)
-        assert row["attempts"] == row["starts"] - given_back or row["reason"] == "cancelled"
+        released = sum(status in ("incomplete", "suspended") for status in seen)
+        assert row["attempts"] == row["starts"] - released or row["reason"] == "cancelled"
     finals = it.rows(
         "SELECT execution_seq, sum(type IN ('FINAL_RESPONSE', 'ATTEMPT_RELEASED')) AS n, "
         "max(seq) - count(*) AS gap FROM events GROUP BY 1 HAVING n <> 1 OR gap <> 0"

@@ -15,7 +15,7 @@ from tests.support.log_capture import capture_logs
 pytestmark = pytest.mark.anyio
 
 
-async def lines_of(tmp_path: Any, workflow: str, *, successes: bool) -> list[dict[str, Any]]:
+async def log_lines_of(tmp_path: Any, workflow: str, *, successes: bool) -> list[dict[str, Any]]:
     app = App()
 
     @app.workflow("works")
@@ -37,7 +37,7 @@ async def lines_of(tmp_path: Any, workflow: str, *, successes: bool) -> list[dic
 
 
 async def test_success_is_logged_with_its_schedule_when_asked_for(tmp_path):
-    of_schedule, plain = await lines_of(tmp_path, "works", successes=True)
+    of_schedule, plain = await log_lines_of(tmp_path, "works", successes=True)
 
     assert (of_schedule["event"], of_schedule["log_level"]) == ("trigger.done", "info")
     assert (of_schedule["schedule"], of_schedule["workflow"], of_schedule["reason"]) == (
@@ -49,10 +49,10 @@ async def test_success_is_logged_with_its_schedule_when_asked_for(tmp_path):
 
 
 async def test_success_is_not_logged_by_default(tmp_path):
-    assert await lines_of(tmp_path, "works", successes=False) == []
+    assert await log_lines_of(tmp_path, "works", successes=False) == []
 
 
 async def test_failure_is_logged_with_its_schedule(tmp_path):
-    [failed] = await lines_of(tmp_path, "fails", successes=False)
+    [failed] = await log_lines_of(tmp_path, "fails", successes=False)
 
     assert (failed["event"], failed["schedule"], failed["error"]) == ("trigger.settled", "nightly", "it never will")

@@ -1,4 +1,4 @@
-"""Step and turn budgets of tasks: what counts, and the question at each limit."""
+"""Step and turn budgets of tasks: the counted steps and turns, and the question at each limit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.support.turns import begin, result
 pytestmark = pytest.mark.anyio
 
 
-def at_most(**tasks: int) -> Config:
+def budget_settings(**tasks: int) -> Config:
     return replace(settings(), tasks=replace(settings().tasks, **tasks))
 
 
 async def test_step_budget_exceeded_in_a_shielded_scope_suspends_the_turn(tmp_path):
-    """It was only cancelled there, and could never be."""
+    """The cancel scope of the turn cannot cancel a shielded scope."""
     app = App()
 
     @app.workflow("busy")
@@ -31,7 +31,7 @@ async def test_step_budget_exceeded_in_a_shielded_scope_suspends_the_turn(tmp_pa
             await ctx.note("one")
             await ctx.note("two")
 
-    async with lab(app, tmp_path, at_most(max_steps=1)) as it:
+    async with lab(app, tmp_path, budget_settings(max_steps=1)) as it:
         emitted = await app.emit("busy")
         question = await it.question("budget")
         await app.answer(question["id"], "continue", answered_by="ada")
@@ -46,7 +46,7 @@ async def test_budget_used_up_twice_by_acts_opens_a_second_question(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return [await ctx.act(send) for _ in range(5)]
 
-    async with lab(app, tmp_path, at_most(max_steps=2)) as it:
+    async with lab(app, tmp_path, budget_settings(max_steps=2)) as it:
         task = await begin(it, turn)
         for _ in range(2):
             await app.answer((await it.question("budget"))["id"], "continue", answered_by="ada")
@@ -65,7 +65,7 @@ async def test_turn_budget_counts_turns_of_a_task_that_polls_for_an_event(
         turns.append(ctx.turn)
         return Continue(None, after=0, on="stop") if ctx.turn < 4 else ctx.received
 
-    async with lab(app, tmp_path, at_most(max_turns=3)) as it:
+    async with lab(app, tmp_path, budget_settings(max_turns=3)) as it:
         emitted = await app.emit("poll")
         question = await it.question("budget")
         assert turns == [1, 2, 3]
@@ -80,7 +80,7 @@ async def test_turn_budget_does_not_limit_a_task_that_waits_for_events(tmp_path)
     async def chat(ctx: TaskContext) -> Any:
         return Continue(None, on="said") if ctx.turn < 4 else "bye"
 
-    async with lab(app, tmp_path, at_most(max_turns=1)) as it:
+    async with lab(app, tmp_path, budget_settings(max_turns=1)) as it:
         emitted = await app.emit("chat")
         for turn in (2, 3, 4):
             await it.waiting(emitted.id, turn)

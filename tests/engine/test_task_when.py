@@ -14,7 +14,7 @@ from tests.support.turns import result
 pytestmark = pytest.mark.anyio
 
 
-def an_app(seen: list[Any]) -> App:
+def build_app(seen: list[Any]) -> App:
     app = App()
 
     async def some(ctx: TaskContext[int] | None, number: int) -> int:
@@ -31,17 +31,17 @@ def an_app(seen: list[Any]) -> App:
 
 async def test_payload_that_matches_task_when_runs_as_a_task_over_retries_and_waits(tmp_path):
     seen: list[Any] = []
-    async with lab(an_app(seen), tmp_path) as it:
+    async with lab(build_app(seen), tmp_path) as it:
         emitted = await it.app.emit("some", {"number": 7})
 
         assert result(await it.ended(emitted.id)) == 7
         assert set(seen) == {(7, emitted.id)}
-        assert len(seen) == 3  # it failed, slept, and went on by another trigger, whose payload is another
+        assert len(seen) == 3  # the task failed, slept, and continued by a trigger with another payload
 
 
 async def test_payload_that_does_not_match_task_when_runs_without_a_task(tmp_path):
     seen: list[Any] = []
-    async with lab(an_app(seen), tmp_path) as it:
+    async with lab(build_app(seen), tmp_path) as it:
         emitted = await it.app.emit("some", {"number": 8})
 
         assert (await it.settled(emitted.id))["status"] == "DONE"
@@ -50,7 +50,7 @@ async def test_payload_that_does_not_match_task_when_runs_without_a_task(tmp_pat
 
 
 async def test_state_type_is_read_from_an_optional_context_annotation(tmp_path):
-    assert an_app([]).workflows["some"].state_type is int
+    assert build_app([]).workflows["some"].state_type is int
     app = App()
 
     async def unreadable(ctx: TaskContext[object] | None) -> None: ...

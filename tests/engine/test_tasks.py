@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 @dataclass
 class Chat:
     count: int = 0
-    said: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 async def test_chat_task_counts_thirty_messages_in_order_of_arrival(tmp_path):
@@ -41,8 +41,8 @@ async def test_chat_task_counts_thirty_messages_in_order_of_arrival(tmp_path):
     @app.workflow("chat", sources=["MESSAGE"])
     async def chat(ctx: TaskContext[Chat], text: str) -> Any:
         state = ctx.state or Chat()
-        said = ctx.received["text"] if ctx.received else text
-        state = Chat(count=state.count + 1, said=[*state.said, said])
+        message = ctx.received["text"] if ctx.received else text
+        state = Chat(count=state.count + 1, texts=[*state.texts, message])
         return Done(state) if state.count == 30 else Continue(state, on="message")
 
     async with lab(app, tmp_path) as it:
@@ -52,7 +52,7 @@ async def test_chat_task_counts_thirty_messages_in_order_of_arrival(tmp_path):
             await app.emit(None, {"text": str(n)}, source="MESSAGE", session_id="s")
         row = await it.ended(first.id)
         assert (row["status"], row["turn"]) == ("DONE", 30)
-        assert json.loads(row["result_json"]) == {"count": 30, "said": [str(n) for n in range(30)]}
+        assert json.loads(row["result_json"]) == {"count": 30, "texts": [str(n) for n in range(30)]}
         reasons = {r["reason"] for r in it.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
         assert reasons == {"suspended: continues later", "delivered"}
 
@@ -210,7 +210,7 @@ async def test_failed_task_is_retried_from_the_last_turn(tmp_path):
 
 
 async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart(tmp_path):
-    """What it is to hand to others, who drop a second request by it; so is the key of what it does irreversibly."""
+    """A provider discards a second request with the same id, and the same holds for the key of an irreversible act."""
     app = App()
     ids: list[str] = []
     keys: list[str] = []
@@ -237,7 +237,7 @@ async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("order")
         await it.until(lambda: len(ids) == 2)
-        it.engine.hurry()  # cut off in the middle, and started again by the next
+        it.engine.hurry()  # interrupted in the middle, and restarted by the next engine
     async with lab(app, tmp_path) as it:
         row = await it.ended(emitted.id)
         request = "json_extract(envelope_json, '$.metadata.requestId')"

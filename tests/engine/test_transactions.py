@@ -12,7 +12,7 @@ from tests.support.engine_harness import Lab, lab
 pytestmark = pytest.mark.anyio
 
 
-async def ended(it: Lab, task_id: str) -> dict[str, Any]:
+async def wait_for_end(it: Lab, task_id: str) -> dict[str, Any]:
     await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id)))
     [row] = it.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
     return row
@@ -37,7 +37,7 @@ async def test_transaction_writes_rows_once_over_all_attempts(tmp_path):
         return total
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("shop")).id)
+        row = await wait_for_end(it, (await app.emit("shop")).id)
         assert (row["status"], row["result_json"]) == ("DONE", "10")
         assert it.rows("SELECT amount FROM bookings") == [{"amount": 5}, {"amount": 5}]
         steps = it.rows("SELECT memo FROM events WHERE type = 'STEP_COMPLETED' ORDER BY execution_seq, seq")
@@ -60,7 +60,7 @@ async def test_transaction_that_raises_writes_nothing_and_is_retried_with_the_tu
         return await ctx.transaction("book", stumbling, 7)
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("shop")).id)
+        row = await wait_for_end(it, (await app.emit("shop")).id)
         assert (row["result_json"], asked) == ("7", [7, 7])
         assert it.rows("SELECT amount FROM bookings") == [{"amount": 7}]
 
@@ -78,7 +78,7 @@ async def test_transaction_with_an_unstorable_result_is_rolled_back(tmp_path):
         await ctx.transaction("odd", odd)
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("shop")).id)
+        row = await wait_for_end(it, (await app.emit("shop")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
         assert "the result of step odd" in row["error_message"]
         assert it.rows("SELECT amount FROM bookings") == [{"amount": 2}]
@@ -106,7 +106,7 @@ async def test_transaction_with_forbidden_sql_fails_the_task_and_changes_nothing
 
     async with lab(app, tmp_path) as it:
         for sql in FORBIDDEN:
-            row = await ended(it, (await app.emit("shop", {"sql": sql})).id)
+            row = await wait_for_end(it, (await app.emit("shop", {"sql": sql})).id)
             assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR"), sql
             assert it.rows("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'bookings'") == [{"n": 0}], sql
 
@@ -118,8 +118,8 @@ async def test_transaction_with_an_async_function_is_refused(tmp_path):
 
     @app.workflow("shop")
     async def shop(ctx: TaskContext) -> None:
-        await ctx.transaction("book", not_plain)  # type: ignore[unused-coroutine]  # that it is one is the point
+        await ctx.transaction("book", not_plain)  # type: ignore[unused-coroutine]  # the coroutine is intended
 
     async with lab(app, tmp_path) as it:
-        row = await ended(it, (await app.emit("shop")).id)
+        row = await wait_for_end(it, (await app.emit("shop")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")

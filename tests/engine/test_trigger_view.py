@@ -92,6 +92,6 @@ def test_trigger_view_parameter_that_is_misplaced_or_repeated_is_refused():
 
     async def with_context(ctx: TaskContext, *, trigger: TriggerView) -> None: ...
 
-    for fn, why in ((positional, "after a \\*"), (twice, "declare one"), (with_context, "ctx.trigger is the same")):
-        with pytest.raises(ConfigInvalid, match=why):
+    for fn, reason in ((positional, "after a \\*"), (twice, "declare one"), (with_context, "ctx.trigger is the same")):
+        with pytest.raises(ConfigInvalid, match=reason):
             app.workflow(fn.__name__)(fn)

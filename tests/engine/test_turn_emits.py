@@ -15,30 +15,30 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-class Held:
-    """The writer, held inside a batch until it may go on."""
+class WriterBlock:
+    """A unit of work that blocks the writer until it is released."""
 
     def __init__(self) -> None:
         self.inside = threading.Event()
-        self.go_on = threading.Event()
+        self.release = threading.Event()
 
     def hold(self, _tx: Any) -> None:
         self.inside.set()
-        self.go_on.wait(PATIENCE)
+        self.release.wait(PATIENCE)
 
 
-async def submitted(it: Lab, work: str) -> None:
-    """Wait until a piece of this work waits for the writer."""
+async def wait_for_work(it: Lab, work: str) -> None:
+    """Wait until work of the given name is in the queue of the writer."""
     with anyio.fail_after(PATIENCE):
         while all(getattr(piece.work, "__name__", "") != work for piece in list(it.engine.writer.queue)):  # noqa: ASYNC110
             await anyio.sleep(0.001)
 
 
 async def test_emit_of_a_turn_cancelled_during_the_commit_still_wakes_the_feeder(tmp_path):
-    """The commit is heard to its end, and the feeder told: nothing else would look for many minutes."""
+    """The turn waits for the end of the commit and notifies the feeder, which would otherwise poll minutes later."""
     app = App()
     ran = anyio.Event()
-    first, second = Held(), Held()
+    first, second = WriterBlock(), WriterBlock()
 
     @app.workflow("emits")
     async def emits(ctx: TaskContext) -> None:
@@ -46,15 +46,15 @@ async def test_emit_of_a_turn_cancelled_during_the_commit_still_wakes_the_feeder
             tasks.start_soon(it.engine.writer.commit, first.hold)
             await anyio.to_thread.run_sync(first.inside.wait)
             tasks.start_soon(it.engine.writer.commit, second.hold)
-            await submitted(it, "hold")
+            await wait_for_work(it, "hold")
             with anyio.CancelScope() as scope:
 
                 async def cancel() -> None:
-                    await submitted(it, "emit_recorded")
-                    first.go_on.set()
+                    await wait_for_work(it, "emit_recorded")
+                    first.release.set()
                     await anyio.to_thread.run_sync(second.inside.wait)
                     scope.cancel()
-                    second.go_on.set()
+                    second.release.set()
 
                 tasks.start_soon(cancel)
                 await ctx.emit("other", session_id="s")

@@ -13,7 +13,7 @@ from tests.support.engine_harness import lab, look
 pytestmark = pytest.mark.anyio
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("waits")
@@ -22,16 +22,16 @@ def an_app() -> App:
 
     @app.workflow("tells")
     async def tells(ctx: TaskContext, task_id: str) -> list[bool]:
-        told = [await ctx.signal(task_id, "go", {"n": 1}), await ctx.signal(task_id, "more")]
+        results = [await ctx.signal(task_id, "go", {"n": 1}), await ctx.signal(task_id, "more")]
         if ctx.attempt == 1:
             raise ConnectionError("once more")
-        return told
+        return results
 
     return app
 
 
-async def test_signal_starts_its_task_when_none_lives(tmp_path):
-    app = an_app()
+async def test_signal_starts_its_task_when_no_task_is_live(tmp_path):
+    app = build_app()
     async with lab(app, tmp_path) as it:
         start = TriggerSpec(workflow="waits", dedup_key="chat:ada")
         assert await app.signal(None, "go", "first", start=start) is False
@@ -41,7 +41,7 @@ async def test_signal_starts_its_task_when_none_lives(tmp_path):
 
 
 async def test_signal_reaches_the_live_task_and_starts_no_other(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         start = TriggerSpec(workflow="waits", dedup_key="chat:ada")
         work = await app.emit("waits", dedup_key="chat:ada")
@@ -56,7 +56,7 @@ async def test_signal_reaches_the_live_task_and_starts_no_other(tmp_path):
 
 
 async def test_signal_to_an_ended_task_starts_another(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         ended = await app.emit("waits")
         await it.waiting(ended.id)
@@ -72,7 +72,7 @@ async def test_signal_to_an_ended_task_starts_another(tmp_path):
 
 
 async def test_signal_without_a_task_is_refused(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         with pytest.raises(InvalidInput, match="signal names no task"):
             await app.signal(None, "go")
@@ -88,20 +88,20 @@ async def test_producer_signal_starts_its_task(tmp_path):
         assert producer.signal(None, "go", "early", start=TriggerSpec(workflow="waits")) is False
     assert look(tmp_path / "agent.db", "SELECT event FROM early_mail") == [{"event": "go"}]
 
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         [work] = await app.find(workflow="waits")
         assert await work.result() == "early"
 
 
 async def test_task_signals_another_once_over_a_reentry(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path) as it:
         other = await app.emit("waits")
         await it.waiting(other.id)
-        told = await (await app.emit("tells", {"task_id": other.id})).result()
+        results = await (await app.emit("tells", {"task_id": other.id})).result()
 
-        assert told == [True, False]
+        assert results == [True, False]
         assert await other.result() == {"n": 1}
         mails = it.rows("SELECT event, sent_by FROM mailbox")
         assert [mail["event"] for mail in mails].count("go") <= 1
@@ -109,7 +109,7 @@ async def test_task_signals_another_once_over_a_reentry(tmp_path):
 
 
 async def test_signal_to_itself_or_an_unknown_task_is_refused(tmp_path):
-    app = an_app()
+    app = build_app()
     refused: list[type[Exception]] = []
 
     @app.workflow("wrong")

@@ -21,7 +21,7 @@ from tests.support.turns import Counting, begin, failure, result, run
 pytestmark = pytest.mark.anyio
 
 
-# Returning
+# Return values
 
 
 @ON_ASYNCIO
@@ -103,7 +103,7 @@ async def test_workflow_without_ctx_that_returns_continue_fails(tmp_path):
         assert it.rows("SELECT * FROM tasks") == []
 
 
-# Continuing later
+# Continuations
 
 
 async def test_continue_with_after_runs_the_next_turn_when_due(tmp_path):
@@ -179,7 +179,7 @@ async def test_continue_with_on_goes_on_at_once_for_an_earlier_event(tmp_path):
         assert result(await it.ended(task_id)) == 0
 
 
-NO_CONTINUATION: list[tuple[Any, str]] = [
+INVALID_CONTINUATIONS: list[tuple[Any, str]] = [
     (Continue(1, after=-1), "Continue: after -1 must be at least 0 and at most "),
     (Continue(1, after=float("nan")), "Continue: after nan must be at least 0 and at most "),
     (
@@ -197,7 +197,7 @@ NO_CONTINUATION: list[tuple[Any, str]] = [
 @ON_ASYNCIO
 async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
-        for returned, refusal in NO_CONTINUATION:
+        for returned, refusal in INVALID_CONTINUATIONS:
 
             async def turn(ctx: TaskContext, returned: Any = returned) -> Any:
                 return returned
@@ -282,7 +282,7 @@ async def test_state_has_the_type_of_the_context_annotation(tmp_path):
         assert result(await it.ended((await app.emit("bare")).id)) == [book, "dict"]
 
 
-# Failing
+# Failures
 
 
 @ON_ASYNCIO
@@ -354,7 +354,7 @@ async def test_turn_may_snooze_and_retry_with_a_delay(tmp_path):
 
 
 async def test_fail_in_an_exception_group_fails_the_task_without_a_retry(tmp_path):
-    """A nursery raises a group of what was raised in it."""
+    """An anyio task group raises a group of the errors of its tasks."""
     ran: list[int] = []
 
     async def turn(ctx: TaskContext) -> None:
@@ -380,11 +380,11 @@ async def test_fail_in_an_exception_group_fails_the_task_without_a_retry(tmp_pat
         assert failure(await run(it, turn)) == ("TRANSPORT_ERROR", "reset")
 
 
-# Between two deployments
+# Deployments
 
 
-async def leave_waiting(folder: Any, state: Any) -> str:
-    """A task of `flow` that waits for `go`, with this state."""
+async def start_waiting_task(folder: Any, state: Any) -> str:
+    """Start a task of `flow` with the given state, wait until it waits for `go`, and return its id."""
     app = App()
 
     @app.workflow("flow")
@@ -399,7 +399,7 @@ async def leave_waiting(folder: Any, state: Any) -> str:
 
 @ON_ASYNCIO
 async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
-    task_id = await leave_waiting(tmp_path, {"items": "one"})
+    task_id = await start_waiting_task(tmp_path, {"items": "one"})
     app = App()
 
     @app.workflow("flow")
@@ -427,7 +427,7 @@ async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry
 
 @ON_ASYNCIO
 async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restored(tmp_path):
-    task_id = await leave_waiting(tmp_path, 7)
+    task_id = await start_waiting_task(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
         await it.app.signal(task_id, "go")
         assert await it.held(task_id) == "workflow flow is not declared"
@@ -465,7 +465,7 @@ async def test_task_in_backoff_of_the_first_turn_is_held_without_the_workflow(tm
 
 @ON_ASYNCIO
 async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_path):
-    task_id = await leave_waiting(tmp_path, 7)
+    task_id = await start_waiting_task(tmp_path, 7)
     app = App()
 
     @app.workflow("flow")
@@ -482,7 +482,7 @@ async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_pa
 
 @ON_ASYNCIO
 async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
-    task_id = await leave_waiting(tmp_path, 7)
+    task_id = await start_waiting_task(tmp_path, 7)
     app = App()
 
     @app.workflow("flow")
@@ -496,7 +496,7 @@ async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_ret
         assert failure(await it.ended(task_id)) == ("VALIDATION_ERROR", wrong)
 
 
-# The stream
+# Events of a task
 
 
 @ON_ASYNCIO
@@ -516,9 +516,9 @@ async def test_task_reads_the_stream_of_all_attempts_and_turns(tmp_path):
         return [event.type for event in events]
 
     async with lab(App(), tmp_path) as it:
-        told = result(await run(it, turn))
-        ours = ("STEP_COMPLETED", "NOTE", "TURN_ENTERED", "TURN_CONTINUED", "TURN_SUSPENDED")
-        assert [type_ for type_ in told if type_ in ours] == [
+        types = result(await run(it, turn))
+        counted = ("STEP_COMPLETED", "NOTE", "TURN_ENTERED", "TURN_CONTINUED", "TURN_SUSPENDED")
+        assert [type_ for type_ in types if type_ in counted] == [
             "STEP_COMPLETED",
             "TURN_ENTERED",
             "TURN_CONTINUED",

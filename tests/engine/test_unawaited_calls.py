@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[[TaskContext], Any]] = {
 }
 
 
-def an_app(counting: Counting) -> App:
+def build_app(counting: Counting) -> App:
     app = App("careless")
 
     @app.action("pay", irreversible=True)
@@ -57,8 +57,10 @@ def an_app(counting: Counting) -> App:
 
 
 def test_ctx_methods_checked_for_await_are_all_coroutine_methods():
-    async_ones = {name for name, method in getmembers(TaskContext) if hasattr(method, "__wrapped__") and name[0] != "_"}
-    assert {f"ctx.{name}" for name in async_ones} == {name for name in CALLS if not name.startswith("ctx.schedules.")}
+    async_names = {
+        name for name, method in getmembers(TaskContext) if hasattr(method, "__wrapped__") and name[0] != "_"
+    }
+    assert {f"ctx.{name}" for name in async_names} == {name for name in CALLS if not name.startswith("ctx.schedules.")}
     assert not {name for name, method in getmembers(TaskContext) if asyncio.iscoroutinefunction(method)}
 
 
@@ -71,7 +73,7 @@ async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_
         CALLS[name](ctx)
         return "done"
 
-    async with lab(an_app(counting), tmp_path) as it:
+    async with lab(build_app(counting), tmp_path) as it:
         for name, call in CALLS.items():
             row = await run(it, partial(turn_of, name=name), max_attempts=1)
             place = f"{__file__}:{call.__code__.co_firstlineno} in <lambda>"
@@ -89,7 +91,7 @@ async def test_child_result_without_await_fails_the_attempt(tmp_path):
         child = await ctx.start_child("other")
         child.result()  # type: ignore[unused-coroutine]
 
-    async with lab(an_app(Counting()), tmp_path) as it:
+    async with lab(build_app(Counting()), tmp_path) as it:
         assert failure(await run(it, turn, max_attempts=1))[1].startswith("child.result(…) at ")
 
 
@@ -99,7 +101,7 @@ async def test_ctx_call_without_await_fails_the_attempt_despite_continue(tmp_pat
         ctx.step("price", nothing)  # type: ignore[unused-coroutine]
         return Continue(1)
 
-    async with lab(an_app(Counting()), tmp_path) as it:
+    async with lab(build_app(Counting()), tmp_path) as it:
         row = await run(it, turn, max_attempts=1)
     assert failure(row)[0] == "INTERNAL_AGENT_ERROR"
     assert (row["turn"], row["state_json"]) == (1, "null")
@@ -108,7 +110,7 @@ async def test_ctx_call_without_await_fails_the_attempt_despite_continue(tmp_pat
 @ON_ASYNCIO
 @pytest.mark.anyio
 async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps_kept(tmp_path):
-    """A deployment may have mended it by then."""
+    """A new deployment may have added the missing `await` by then."""
     counting = Counting()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -118,7 +120,7 @@ async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps
             await late
         return done
 
-    async with lab(an_app(counting), tmp_path) as it:
+    async with lab(build_app(counting), tmp_path) as it:
         assert result(await run(it, turn, max_attempts=3)) == 7
     assert counting.calls == [(7,)]
 
@@ -126,7 +128,7 @@ async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_asyncio_task_of_a_ctx_call_counts_as_awaited_once_begun(tmp_path, anyio_backend):
-    """The first of two counts, and the other one is cancelled: a race is no mistake. A task that never ran is one."""
+    """A task that is cancelled after its start counts as awaited, as in a race. A task that never ran does not."""
 
     async def race(ctx: TaskContext) -> Any:
         tasks = [asyncio.create_task(ctx.step(name, sleep, name)) for name in ("quick", "slow")]
@@ -145,7 +147,7 @@ async def test_asyncio_task_of_a_ctx_call_counts_as_awaited_once_begun(tmp_path,
     async def forget(ctx: TaskContext) -> None:
         kept.append(asyncio.create_task(ctx.step("price", nothing)))
 
-    async with lab(an_app(Counting()), tmp_path) as it:
+    async with lab(build_app(Counting()), tmp_path) as it:
         assert result(await run(it, race, max_attempts=1)) == ["quick"]
         assert "was not awaited" in failure(await run(it, forget, max_attempts=1))[1]
         await asyncio.wait(kept)
@@ -162,11 +164,11 @@ async def test_ctx_call_awaited_later_or_in_a_task_group_counts_as_awaited(tmp_p
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ctx.step, "beside", counting, 2)
             tasks.start_soon(partial(ctx.note, "seen", key="k"))
-        for number in range(200):  # more than are remembered
+        for number in range(200):  # more than the engine remembers
             await ctx.step("many", counting, 3, key=str(number))
         return [await late, [event.type for event in await ctx.events()].count("NOTE")]
 
-    async with lab(an_app(counting), tmp_path) as it:
+    async with lab(build_app(counting), tmp_path) as it:
         row = await run(it, turn)
     assert json.loads(row["result_json"]) == [1, 2]
 
@@ -179,5 +181,5 @@ async def test_ctx_call_left_by_a_suspended_turn_does_not_replace_the_turn_error
         await late
         raise ValueError("its own")
 
-    async with lab(an_app(Counting()), tmp_path) as it:
+    async with lab(build_app(Counting()), tmp_path) as it:
         assert failure(await run(it, turn, max_attempts=1))[1] == "its own"

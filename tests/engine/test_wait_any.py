@@ -18,7 +18,7 @@ WAITS = "SELECT name, status, resolved_by FROM waits ORDER BY seq"
 QUESTIONS = "SELECT question, status FROM questions ORDER BY seq"
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("part")
@@ -31,14 +31,14 @@ def an_app() -> App:
     return app
 
 
-async def first_of_all(ctx: TaskContext) -> First:
+async def wait_for_first(ctx: TaskContext) -> First:
     child = await ctx.start_child("part", key="child")
     return await ctx.wait_any(
         {"paid": Event("paid"), "answer": Ask("Go on?", ["yes", "no"]), "child": child, "late": Timer("1h")}
     )
 
 
-async def child_of(it: Lab) -> str:
+async def child_id(it: Lab) -> str:
     await it.until(lambda: len(it.rows("SELECT 1 FROM waits WHERE event = 'end' AND status = 'WAITING'")) == 1)
     [row] = it.rows("SELECT id FROM tasks WHERE workflow = 'part'")
     return str(row["id"])
@@ -54,16 +54,16 @@ async def answer(it: Lab, task_id: str) -> None:
 
 
 async def end_child(it: Lab, task_id: str) -> None:
-    await it.app.signal(await child_of(it), "end")
+    await it.app.signal(await child_id(it), "end")
 
 
-async def test_second_of_two_in_a_turn_has_alternatives_of_its_own(tmp_path):
+async def test_second_wait_any_of_a_turn_has_its_own_alternatives(tmp_path):
     async def turn(ctx: TaskContext) -> list[str]:
         first = await ctx.wait_any({"a": Event("a"), "b": Event("b")})
         second = await ctx.wait_any({"b": Event("c"), "d": Event("d")})
         return [first.name, second.name]
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         task_id = await begin(it, turn)
         await it.waiting(task_id)
         for event, status in (("b", "WAITING"), ("d", "DONE")):
@@ -76,20 +76,20 @@ async def test_second_of_two_in_a_turn_has_alternatives_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bring", "name", "value"),
+    ("end_wait", "name", "value"),
     [
         (signal, "paid", {"amount": 3}),
         (answer, "answer", "no"),
         (end_child, "child", "the part"),
     ],
 )
-async def test_first_that_comes_ends_the_others(tmp_path, bring, name, value):
-    async with lab(an_app(), tmp_path) as it:
-        task_id = await begin(it, first_of_all)
+async def test_first_alternative_to_occur_ends_the_others(tmp_path, end_wait, name, value):
+    async with lab(build_app(), tmp_path) as it:
+        task_id = await begin(it, wait_for_first)
         await it.waiting(task_id)
-        await child_of(it)
+        await child_id(it)
 
-        await bring(it, task_id)
+        await end_wait(it, task_id)
 
         await it.until(lambda: it.task(task_id)["status"] == "DONE")
         assert result(it.task(task_id)) == [name, value]
@@ -98,23 +98,23 @@ async def test_first_that_comes_ends_the_others(tmp_path, bring, name, value):
         assert it.rows(QUESTIONS) == [{"question": "Go on?", "status": "ANSWERED" if name == "answer" else "WITHDRAWN"}]
 
 
-async def test_timer_is_the_first_when_nothing_else_comes(tmp_path):
+async def test_timer_ends_the_wait_when_no_other_alternative_occurs(tmp_path):
     async def turn(ctx: TaskContext) -> First:
         return await ctx.wait_any({"paid": Event("paid"), "long": Timer(3600), "short": Timer(0.05)})
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         assert result(await run(it, turn)) == ["short", None]
         assert {row["resolved_by"] for row in it.rows(WAITS)} == {"timer", "end"}
         assert it.rows("SELECT status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
-async def test_first_named_of_those_that_are_there_counts_and_the_other_event_is_kept(tmp_path):
+async def test_first_named_of_two_events_ends_the_wait_and_the_other_event_is_kept(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         await ctx.sleep(0.2)
         first = await ctx.wait_any({"b": Event("b"), "a": Event("a")})
         return [*first, await ctx.wait_for("a")]
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         task_id = await begin(it, turn)
         await it.waiting(task_id)
         await it.app.signal(task_id, "a", 1)
@@ -124,11 +124,11 @@ async def test_first_named_of_those_that_are_there_counts_and_the_other_event_is
         assert result(it.task(task_id)) == ["b", 2, 1]
 
 
-async def test_call_in_a_loop_waits_again(tmp_path):
+async def test_wait_any_in_a_loop_waits_again(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return [(await ctx.wait_any({"item": Event("item"), "late": Timer("1h")})).value for _ in range(3)]
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         task_id = await begin(it, turn)
         for number in range(3):
             await it.app.signal(task_id, "item", number)
@@ -146,19 +146,19 @@ async def test_child_that_fails_first_raises(tmp_path):
             return f"{failed.details['status']} {failed.details['code']}"
         return "no"
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         task_id = await begin(it, turn)
-        await it.app.signal(await child_of(it), "end")
+        await it.app.signal(await child_id(it), "end")
 
         await it.until(lambda: it.task(task_id)["status"] == "DONE")
         assert result(it.task(task_id)) == "FAILED VALIDATION_ERROR"
 
 
 async def test_cancelled_task_ends_every_alternative(tmp_path):
-    async with lab(an_app(), tmp_path) as it:
-        task_id = await begin(it, first_of_all)
+    async with lab(build_app(), tmp_path) as it:
+        task_id = await begin(it, wait_for_first)
         await it.waiting(task_id)
-        await child_of(it)
+        await child_id(it)
         await it.app.cancel_task(task_id)
 
         assert it.task(task_id)["status"] == "CANCELLED"
@@ -184,12 +184,12 @@ async def test_alternatives_that_cannot_be_waited_for_are_refused(tmp_path):
     async def turn_of(ctx: TaskContext, alternatives: Any) -> None:
         await ctx.wait_any(alternatives)
 
-    async with lab(an_app(), tmp_path) as it:
-        for alternatives, why in REFUSED:
+    async with lab(build_app(), tmp_path) as it:
+        for alternatives, reason in REFUSED:
             code, message = failure(await run(it, partial(turn_of, alternatives=alternatives)))
-            assert code == "VALIDATION_ERROR", why
-            assert why in message
-            assert it.rows(WAITS) == [], why
+            assert code == "VALIDATION_ERROR", reason
+            assert reason in message
+            assert it.rows(WAITS) == [], reason
 
 
 async def test_alternative_that_came_first_must_still_be_named(tmp_path):
@@ -199,7 +199,7 @@ async def test_alternative_that_came_first_must_still_be_named(tmp_path):
         event, time = next(names)
         await ctx.wait_any({event: Event("paid"), time: Timer("1h")})
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         task_id = await begin(it, turn)
         await it.waiting(task_id)
         await it.app.signal(task_id, "paid")
@@ -208,13 +208,13 @@ async def test_alternative_that_came_first_must_still_be_named(tmp_path):
         assert failure(it.task(task_id))[0] == "STEP_CONFLICT"
 
 
-async def test_task_beside_the_turn_cannot_wait(tmp_path):
+async def test_concurrent_task_of_a_turn_cannot_wait(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(beside, ctx)
+            group.start_soon(other_task, ctx)
 
-    async def beside(ctx: TaskContext) -> None:
-        await ctx.wait_any({"late": Timer("1h")}, key="beside")
+    async def other_task(ctx: TaskContext) -> None:
+        await ctx.wait_any({"late": Timer("1h")}, key="other")
 
-    async with lab(an_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as it:
         assert "await it in the turn's own task" in failure(await run(it, turn))[1]

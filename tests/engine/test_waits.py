@@ -27,12 +27,12 @@ pytestmark = pytest.mark.anyio
 async def nothing() -> None: ...
 
 
-async def many(it: Lab, sql: str, count: int) -> None:
-    """Wait until there are so many rows."""
+async def wait_for_rows(it: Lab, sql: str, count: int) -> None:
+    """Wait until the query returns the given number of rows."""
     await it.until(lambda: len(it.rows(sql)) == count)
 
 
-# Unwinding
+# Suspension
 
 
 async def test_suspended_turn_unwinds_all_code_and_is_entered_again_from_the_top(tmp_path):
@@ -42,7 +42,7 @@ async def test_suspended_turn_unwinds_all_code_and_is_entered_again_from_the_top
         seen.append(f"enters {ctx.resume}")
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(beside)
+                group.start_soon(sibling)
                 with anyio.move_on_after(3600):
                     try:
                         await ctx.sleep(0)
@@ -52,19 +52,19 @@ async def test_suspended_turn_unwinds_all_code_and_is_entered_again_from_the_top
         finally:
             seen.append("outer")
 
-    async def beside() -> None:
-        seen.append("beside begins")
+    async def sibling() -> None:
+        seen.append("sibling begins")
         try:
             await anyio.sleep_forever()
         finally:
-            seen.append("beside")
+            seen.append("sibling")
 
     async with lab(App(), tmp_path) as it:
         result(await run(it, turn))
         assert (seen[0], seen[-1]) == ("enters FIRST", "outer")
         assert seen.count("enters TIMER") == 1
         assert (seen.count("inner"), seen.count("outer")) == (2, 2)
-        assert seen.count("beside") == seen.count("beside begins")
+        assert seen.count("sibling") == seen.count("sibling begins")
 
 
 async def test_waiting_turn_leaves_no_object_in_memory(tmp_path):
@@ -89,10 +89,10 @@ async def test_waiting_turn_leaves_no_object_in_memory(tmp_path):
         assert [ref() for ref in alive] == [None] * 5
 
 
-Swallow = Callable[[TaskContext], Any]
+SwallowingTurn = Callable[[TaskContext], Any]
 
 
-async def ignores(ctx: TaskContext) -> str:
+async def ignore_suspension(ctx: TaskContext) -> str:
     try:
         await ctx.sleep(0)
     except BaseException:
@@ -100,28 +100,28 @@ async def ignores(ctx: TaskContext) -> str:
     return "went on"
 
 
-async def continues(ctx: TaskContext) -> Any:
+async def continue_after_suspension(ctx: TaskContext) -> Any:
     try:
         await ctx.sleep(0)
     except BaseException:
         return Continue("went on")
 
 
-async def raises(ctx: TaskContext) -> None:
+async def raise_after_suspension(ctx: TaskContext) -> None:
     try:
         await ctx.sleep(0)
     except BaseException as error:
         raise ValueError("something else") from error
 
 
-async def waits_again(ctx: TaskContext) -> None:
+async def wait_after_suspension(ctx: TaskContext) -> None:
     try:
         await ctx.sleep(0)
     except BaseException:
         await ctx.wait_for("something")
 
 
-async def works_on(ctx: TaskContext) -> None:
+async def note_after_suspension(ctx: TaskContext) -> None:
     try:
         await ctx.sleep(0)
     finally:
@@ -130,15 +130,21 @@ async def works_on(ctx: TaskContext) -> None:
 
 async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_path):
     async with lab(App(), tmp_path) as it:
-        for swallows in (ignores, continues, raises, waits_again, works_on):
-            row = await run(it, swallows)
+        for turn in (
+            ignore_suspension,
+            continue_after_suspension,
+            raise_after_suspension,
+            wait_after_suspension,
+            note_after_suspension,
+        ):
+            row = await run(it, turn)
 
             assert failure(row) == (
                 "INTERNAL_AGENT_ERROR",
                 "the workflow went on after sleep#1 had suspended it: let BaseException pass",
-            ), swallows
-            assert it.rows("SELECT * FROM waits") == [], swallows
-            assert row["turn"] == 1, swallows
+            ), turn
+            assert it.rows("SELECT * FROM waits") == [], turn
+            assert row["turn"] == 1, turn
 
 
 async def test_suspension_is_not_caught_by_except_exception(tmp_path):
@@ -154,17 +160,17 @@ async def test_suspension_is_not_caught_by_except_exception(tmp_path):
 
 
 async def test_suspended_turn_does_not_fail_when_a_sibling_is_about_to_begin_a_step(tmp_path):
-    """It was woken before it could be told: that is no failure of the turn."""
+    """The engine wakes the turn before it stops the sibling, which must not fail the turn."""
 
     async def turn(ctx: TaskContext) -> str:
         woken = anyio.Event()
 
-        async def beside() -> None:
+        async def sibling() -> None:
             await woken.wait()
-            await ctx.step("beside", nothing)
+            await ctx.step("sibling", nothing)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(beside)
+            group.start_soon(sibling)
             await ctx.step("first", nothing)
             woken.set()
             await ctx.sleep(0)
@@ -209,24 +215,24 @@ async def test_sibling_steps_of_a_suspended_turn_are_kept_if_completed_or_run_ag
 
 
 async def test_plain_sibling_step_is_recorded_before_a_suspended_turn_ends(tmp_path):
-    """A thread cannot be cancelled: it would run beside itself when the turn is entered again."""
-    inside, go_on = threading.Event(), threading.Event()
+    """A thread cannot be cancelled, and the step would run a second time after the re-entry of the turn."""
+    inside, proceed = threading.Event(), threading.Event()
     ran: list[int] = []
 
     def blocks() -> int:
         ran.append(1)
         inside.set()
-        go_on.wait()
+        proceed.wait()
         return len(ran)
 
     async def turn(ctx: TaskContext) -> int:
         got: list[int] = []
 
-        async def beside() -> None:
+        async def sibling() -> None:
             got.append(await ctx.step("block", blocks))
 
         async with anyio.create_task_group() as group:
-            group.start_soon(beside)
+            group.start_soon(sibling)
             await anyio.to_thread.run_sync(inside.wait)
             await ctx.sleep(0)
         return got[0]
@@ -236,20 +242,20 @@ async def test_plain_sibling_step_is_recorded_before_a_suspended_turn_ends(tmp_p
         await anyio.to_thread.run_sync(inside.wait)
         await it.idle_window()
         assert it.rows("SELECT * FROM waits") == []
-        go_on.set()
+        proceed.set()
 
         assert result(await it.ended(task_id)) == 1
         assert ran == [1]
 
 
-# Identity
+# Identity of waits
 
 
 @ON_ASYNCIO
 async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         got: list[Any] = []
-        keys = ["b", "a"] if len(await ctx.events()) % 2 else ["a", "b"]  # in whatever order
+        keys = ["b", "a"] if len(await ctx.events()) % 2 else ["a", "b"]  # in either order
         for key in keys:
             got.append((key, await ctx.wait_for("word", key=key)))
         for _ in range(2):
@@ -261,7 +267,7 @@ async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
         for n in range(4):
             await it.waiting(task_id)
             await it.app.signal(task_id, "word", n)
-            await many(it, "SELECT 1 FROM waits WHERE status = 'RESOLVED'", n + 1)
+            await wait_for_rows(it, "SELECT 1 FROM waits WHERE status = 'RESOLVED'", n + 1)
         got = result(await it.ended(task_id))
 
         assert [pair for pair in got if not pair[0]] == [["", 2], ["", 3]]
@@ -285,7 +291,7 @@ async def test_wait_returns_the_same_event_payload_at_each_re_entry(tmp_path):
     async with lab(App(), tmp_path) as it:
         task_id = await begin(it, turn)
         for n in range(3):
-            await many(it, "SELECT 1 FROM waits WHERE kind = 'event'", n + 1)
+            await wait_for_rows(it, "SELECT 1 FROM waits WHERE kind = 'event'", n + 1)
             await it.waiting(task_id)
             await it.app.signal(task_id, "word", {"n": n})
         assert result(await it.ended(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
@@ -310,7 +316,7 @@ async def test_wait_key_used_twice_in_a_turn_is_refused(tmp_path):
 
 
 Ask = Callable[[TaskContext], Any]
-BESIDE: dict[str, Ask] = {
+CONCURRENT_CALLS: dict[str, Ask] = {
     "sleep": lambda ctx: ctx.sleep(0),
     "sleep_until": lambda ctx: ctx.sleep_until(NEW_YEAR),
     "wait_for": lambda ctx: ctx.wait_for("word"),
@@ -324,18 +330,18 @@ async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path):
     async def turn_of(ctx: TaskContext, ask: Ask) -> list[str]:
         refused: list[str] = []
 
-        async def beside() -> None:
+        async def sibling() -> None:
             try:
                 await ask(ctx)
             except KeyRequired as error:
                 refused.append(str(error))
 
         async with anyio.create_task_group() as group:
-            group.start_soon(beside)
+            group.start_soon(sibling)
         return refused
 
     async with lab(App(), tmp_path) as it:
-        for name, ask in BESIDE.items():
+        for name, ask in CONCURRENT_CALLS.items():
             [refused] = result(await run(it, partial(turn_of, ask=ask)))
             assert "in a task beside the turn's own needs key=" in refused, name
             assert it.rows("SELECT * FROM waits") == [], name
@@ -370,14 +376,14 @@ async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path)
     async def turn(ctx: TaskContext) -> list[Any]:
         got: list[Any] = []
 
-        async def beside(n: int) -> None:
+        async def sibling(n: int) -> None:
             await ctx.emit("other", key=f"n-{n}")
             got.append(n)
 
         await ctx.sleep(0)
         async with anyio.create_task_group() as group:
             for n in range(3):
-                group.start_soon(beside, n)
+                group.start_soon(sibling, n)
         return sorted(got)
 
     async with lab(app, tmp_path) as it:
@@ -385,10 +391,10 @@ async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path)
         await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE workflow = 'other'")) == 3)
 
 
-# What cannot be waited for
+# Refused waits
 
 
-NO_WAITS: list[tuple[Ask, str]] = [
+INVALID_WAITS: list[tuple[Ask, str]] = [
     (lambda ctx: ctx.sleep(-1), "ctx.sleep: seconds -1 must be at least 0 and at most "),
     (lambda ctx: ctx.sleep(float("nan")), "ctx.sleep: seconds nan must be at least 0 and at most "),
     (lambda ctx: ctx.sleep(float("inf")), "ctx.sleep: seconds inf must be at least 0 and at most "),
@@ -424,7 +430,7 @@ NO_WAITS: list[tuple[Ask, str]] = [
 @ON_ASYNCIO
 async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
-        for ask, refusal in NO_WAITS:
+        for ask, refusal in INVALID_WAITS:
 
             async def turn(ctx: TaskContext, ask: Ask = ask) -> None:
                 await ask(ctx)
@@ -434,7 +440,7 @@ async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_pat
         assert it.rows("SELECT * FROM waits") == []
 
 
-# What a turn is told
+# Causes of a wake-up
 
 
 @ON_ASYNCIO
@@ -462,8 +468,8 @@ async def test_turn_resume_names_the_cause_of_each_wake_up(tmp_path):
         await app.signal(task_id, "message", {"text": "hi"})
         await app.answer((await it.question())["id"], "yes", answered_by="ada")
 
-        told = result(await it.ended(task_id))
-        assert told == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
+        causes = result(await it.ended(task_id))
+        assert causes == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
 
 
 @ON_ASYNCIO
@@ -481,9 +487,9 @@ async def test_wait_returns_the_default_on_timeout_and_the_payload_on_an_event(t
     async with lab(App(), tmp_path, clock=clock) as it:
         task_id = await begin(it, turn)
         for n in range(4):
-            await many(it, "SELECT 1 FROM waits", n + 1)
+            await wait_for_rows(it, "SELECT 1 FROM waits", n + 1)
             if n == 2:
-                await it.app.signal(task_id, "third")  # and brings nothing
+                await it.app.signal(task_id, "third")  # a signal without a payload
             else:
                 clock.advance(60)
                 it.engine.ring(schedules=False)
@@ -522,7 +528,7 @@ async def test_wait_until_a_past_time_ends_at_once(tmp_path):
         assert result(await run(it, turn)) == "none"
 
 
-# After its turn
+# After the turn
 
 
 async def test_ctx_is_refused_after_the_turn_is_over(tmp_path):
@@ -551,12 +557,12 @@ async def test_ctx_is_refused_after_the_turn_is_over(tmp_path):
         assert len(it.rows("SELECT 1 FROM triggers")) == 1
 
 
-# What happens beside
+# Concurrent changes
 
 
 @pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Failpoint, Callable[[], None]], None]:
-    """Do something once, when the engine is at this point."""
+def run_at_failpoint(monkeypatch: pytest.MonkeyPatch) -> Callable[[Failpoint, Callable[[], None]], None]:
+    """Return a function that runs an action once, at the given failpoint."""
 
     def arm(point: Failpoint, action: Callable[[], None]) -> None:
         def once() -> None:
@@ -568,18 +574,21 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Failpoint, Callable[[], Non
     return arm
 
 
-def from_outside(it: Lab, do: Callable[[VirtualCore], Any]) -> None:
-    """As another process does it."""
+def change_from_outside(it: Lab, change: Callable[[VirtualCore], Any]) -> None:
+    """Apply a change as another process does."""
     core = VirtualCore(it.path, VirtualClock())
     try:
-        do(core)
+        change(core)
     finally:
         core.close()
 
 
-async def test_task_cancelled_during_the_suspension_does_not_wait(tmp_path, at):
+async def test_task_cancelled_during_the_suspension_does_not_wait(tmp_path, run_at_failpoint):
     async def turn(ctx: TaskContext) -> None:
-        at(Failpoint.TURN_SUSPENDED, lambda: from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)))
+        run_at_failpoint(
+            Failpoint.TURN_SUSPENDED,
+            lambda: change_from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)),
+        )
         await ctx.wait_for("never")
 
     async with lab(App(), tmp_path) as it:
@@ -589,11 +598,11 @@ async def test_task_cancelled_during_the_suspension_does_not_wait(tmp_path, at):
 
 
 @pytest.mark.parametrize("point", [Failpoint.TURN_SUSPENDED, Failpoint.SETTLE_BEGUN])
-async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, at, point):
+async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, run_at_failpoint, point):
     async def turn(ctx: TaskContext) -> Any:
         if ctx.resume == "FIRST":
             signal = (ctx.task_id, "word", "in time")
-            at(point, lambda: from_outside(it, lambda core: core.do(core.tasks.signal, *signal)))
+            run_at_failpoint(point, lambda: change_from_outside(it, lambda core: core.do(core.tasks.signal, *signal)))
         return await ctx.wait_for("word")
 
     async with lab(App(), tmp_path) as it:
@@ -601,8 +610,8 @@ async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, 
 
 
 @ON_ASYNCIO
-async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, at):
-    """The timer is claimed, and another process answers before it starts."""
+async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, run_at_failpoint):
+    """The timer is claimed, and another process answers before the timer starts."""
     clock = VirtualClock()
     answered: list[bool] = []
 
@@ -619,7 +628,7 @@ async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, at)
         await it.waiting(task_id)
         await it.idle()
         clock.advance(60)
-        at(Failpoint.CLAIM_COMMITTED, lambda: from_outside(it, answer))
+        run_at_failpoint(Failpoint.CLAIM_COMMITTED, lambda: change_from_outside(it, answer))
         it.engine.ring(schedules=False)
 
         assert result(await it.ended(task_id)) == ["yes", "ANSWER"]

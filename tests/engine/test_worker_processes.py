@@ -31,7 +31,7 @@ Body = Callable[[TaskContext], Any]
 
 @asynccontextmanager
 async def running_turn(folder: Path, body: Body, **daemon: Any) -> AsyncIterator[Any]:
-    """The lab and the trigger of a workflow that runs `body`, settled."""
+    """Run a workflow with this body and yield the lab and the settled trigger."""
     app = App()
 
     @app.workflow("w", max_attempts=1)
@@ -55,8 +55,8 @@ async def error_of(folder: Path, body: Body) -> dict[str, Any]:
         return error
 
 
-def noted(file: Path) -> list[int]:
-    """The processes that have noted themselves."""
+def read_pids(file: Path) -> list[int]:
+    """Return the pids that worker processes have written to the file."""
     return [int(pid) for pid in file.read_text().split()] if file.exists() else []
 
 
@@ -74,14 +74,14 @@ async def test_step_in_a_process_returns_its_typed_result_and_reuses_the_process
 
 @ON_ASYNCIO
 @pytest.mark.parametrize(
-    ("fn", "args", "said"),
+    ("fn", "args", "prefix"),
     [
         (functions.die, (), "the worker process of step s was killed by SIGKILL. See the kernel log"),
         (functions.leave, (3,), "the worker process of step s ended with exit code 3"),
     ],
 )
-async def test_step_whose_process_dies_raises_clearly_and_the_pool_goes_on(tmp_path, fn, args, said):
-    """It dies more often than the pool has slots, so a lost slot and a delay of the loop are noticed."""
+async def test_step_whose_process_dies_raises_clearly_and_the_pool_goes_on(tmp_path, fn, args, prefix):
+    """The process ends more often than the pool has slots, so a lost slot or a delay of the loop is noticed."""
     delays: list[float] = []
 
     async def body(ctx: TaskContext) -> int:
@@ -91,14 +91,14 @@ async def test_step_whose_process_dies_raises_clearly_and_the_pool_goes_on(tmp_p
             async def break_one(number: int = number) -> None:
                 with pytest.raises(WorkerDied) as raised:
                     await ctx.step("s", fn, *args, key=f"{number}", executor="process")
-                assert str(raised.value).startswith(said)
+                assert str(raised.value).startswith(prefix)
 
             delays.append(await longest_delay(break_one))
         total: int = (await ctx.step("after", functions.add, 1, 2, executor="process")).total
         return total
 
     assert await result_of(tmp_path, body, worker_processes=1) == 3
-    assert min(delays) < 0.1, delays  # of several: the machine may be busy with something else
+    assert min(delays) < 0.1, delays  # the minimum, since the machine may be busy
 
 
 FAILURES = [
@@ -117,18 +117,18 @@ FAILURES = [
 
 @ON_ASYNCIO
 async def test_step_that_fails_in_a_process_raises_clearly_and_the_process_goes_on(tmp_path):
-    """Each fails more often than the pool has slots, so a lost slot and a delay of the loop are noticed."""
+    """Each function fails more often than the pool has slots, so a lost slot or a delay of the loop is noticed."""
     delays: dict[str, list[float]] = {}
 
     async def body(ctx: TaskContext) -> list[int]:
         first = await ctx.step("import", functions.add, executor="process")
-        for fn, kind, said in FAILURES:
+        for fn, kind, prefix in FAILURES:
             for number in range(3):
 
-                async def break_one(fn: Any = fn, kind: Any = kind, said: str = said, number: int = number) -> None:
+                async def break_one(fn: Any = fn, kind: Any = kind, prefix: str = prefix, number: int = number) -> None:
                     with pytest.raises(kind) as raised:
                         await ctx.step("s", fn, key=f"{fn.__name__}-{number}", executor="process")
-                    assert str(raised.value).startswith(said), fn.__name__
+                    assert str(raised.value).startswith(prefix), fn.__name__
 
                 delays.setdefault(fn.__name__, []).append(await longest_delay(break_one))
         after = await ctx.step("after", functions.add, 1, 2, executor="process")
@@ -137,7 +137,7 @@ async def test_step_that_fails_in_a_process_raises_clearly_and_the_process_goes_
     first, after, total = await result_of(tmp_path, body, worker_processes=2)
 
     assert (first, total) == (after, 3)
-    assert max(map(min, delays.values())) < 0.1, delays  # of several: the machine may be busy with something else
+    assert max(map(min, delays.values())) < 0.1, delays  # the minimum, since the machine may be busy
 
 
 @ON_ASYNCIO
@@ -161,7 +161,7 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
 
     async with running_turn(tmp_path, body, worker_processes=1) as (it, row):
         assert row["status"] == "DONE", row
-        begun = noted(pids)
+        begun = read_pids(pids)
         await it.until(lambda: not any(map(functions.is_alive, begun)))
 
     assert begun
@@ -177,8 +177,8 @@ async def test_exception_whose_unpickling_hangs_in_the_daemon_is_replaced(tmp_pa
 
     error = await error_of(tmp_path, body)
 
-    said = "tired (Sleepy cannot be carried to the daemon: it did not come back within 0.2 seconds)"
-    assert (error["message"], error["details"]["exception_type"]) == (said, "Sleepy")
+    message = "tired (Sleepy cannot be carried to the daemon: it did not come back within 0.2 seconds)"
+    assert (error["message"], error["details"]["exception_type"]) == (message, "Sleepy")
 
 
 @pytest.mark.parametrize("end", ["cancel", "deadline"])
@@ -195,7 +195,7 @@ async def test_step_in_a_process_is_killed_with_its_task(tmp_path, end):
             await it.until(pids.exists)
             await app.cancel_task(task)
         row = await it.ended(task)
-        assert not any(map(functions.is_alive, noted(pids)))
+        assert not any(map(functions.is_alive, read_pids(pids)))
 
     expected = ("CANCELLED", "WORKFLOW_ABORTED") if end == "cancel" else ("FAILED", "AGENT_TIMEOUT")
     assert (row["status"], row["error_code"]) == expected
@@ -206,8 +206,8 @@ async def test_duration_of_a_step_in_a_process_is_on_record(tmp_path):
     begun, go = tmp_path / "begun", tmp_path / "go"
 
     async def body(ctx: TaskContext) -> None:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(functools.partial(ctx.step, "s", functions.wait_for, begun, go, executor="process"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(functools.partial(ctx.step, "s", functions.wait_for, begun, go, executor="process"))
             while not begun.exists():  # noqa: ASYNC110 - another process writes it
                 await anyio.sleep(0.01)
             await anyio.sleep(0.2)
@@ -267,23 +267,25 @@ async def test_result_over_the_limit_is_refused_in_the_process(tmp_path):
 
 
 @ON_ASYNCIO
-@pytest.mark.parametrize(("arguments", "said"), [((lambda: 1,), "can be pickled"), (("x" * (17 << 20),), "file and")])
-async def test_arguments_that_cannot_be_sent_are_refused(tmp_path, arguments, said):
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [((lambda: 1,), "can be pickled"), (("x" * (17 << 20),), "file and")]
+)
+async def test_arguments_that_cannot_be_sent_are_refused(tmp_path, arguments, expected):
     async def body(ctx: TaskContext) -> None:
         await ctx.step("s", functions.add, *arguments, executor="process")
 
     error = await error_of(tmp_path, body)
 
-    assert (error["code"], said in error["message"]) == ("VALIDATION_ERROR", True), error
+    assert (error["code"], expected in error["message"]) == ("VALIDATION_ERROR", True), error
 
 
 async def test_waiting_for_a_free_process_does_not_count_as_the_time_of_a_step(tmp_path):
-    """The only process runs another step until the waiting one has waited for longer than its own limit."""
+    """The only process runs another step until the waiting step has waited for longer than its own timeout."""
     begun, go = tmp_path / "begun", tmp_path / "go"
 
     async def body(ctx: TaskContext) -> Any:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(
+        async with anyio.create_task_group() as group:
+            group.start_soon(
                 functools.partial(ctx.step, "long", functions.wait_for, str(begun), str(go), executor="process")
             )
             with anyio.fail_after(PATIENCE):
@@ -293,7 +295,7 @@ async def test_waiting_for_a_free_process_does_not_count_as_the_time_of_a_step(t
             async def add() -> None:
                 await ctx.step("short", functions.add, executor="process", timeout=0.5)
 
-            beside.start_soon(add)
+            group.start_soon(add)
             await anyio.sleep(0.7)
             go.touch()
         return "both"
@@ -306,7 +308,7 @@ async def test_process_that_died_while_free_is_replaced_without_a_failure(tmp_pa
     async def body(ctx: TaskContext) -> Any:
         first = (await ctx.step("first", functions.add, executor="process")).pid
         os.kill(first, 9)
-        while functions.is_alive(first):  # noqa: ASYNC110 - nothing tells
+        while functions.is_alive(first):  # noqa: ASYNC110 - no event reports the end of a process
             await anyio.sleep(0.005)
         return first != (await ctx.step("second", functions.add, executor="process")).pid
 
@@ -346,7 +348,7 @@ async def test_worker_processes_end_with_the_engine(tmp_path):
 async def running_workflow(
     folder: Path, fn: Callable[..., Any], payload: dict[str, Any], **options: Any
 ) -> AsyncIterator[tuple[Lab, str]]:
-    """The lab and the trigger of a workflow in a process."""
+    """Run a workflow in a process and yield the lab and the id of the trigger."""
     app = App()
     app.workflow("w", executor="process", **options)(fn)
     async with lab(app, folder) as it:
@@ -386,7 +388,7 @@ async def test_hanging_workflow_in_a_process_times_out_and_is_killed(tmp_path):
     pids = tmp_path / "pids"
     async with running_workflow(tmp_path, functions.hang, {"file": str(pids)}, retry=ONCE, timeout=3) as (it, trigger):
         row = await it.settled(trigger)
-        assert not any(map(functions.is_alive, noted(pids)))
+        assert not any(map(functions.is_alive, read_pids(pids)))
 
     assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
     assert row["error_message"] == "w did not end within 3.0 s"
@@ -398,7 +400,7 @@ async def test_cancelled_workflow_in_a_process_is_killed(tmp_path):
         await it.until(pids.exists)
         await it.app.cancel(trigger)
         row = await it.settled(trigger)
-        assert not any(map(functions.is_alive, noted(pids)))
+        assert not any(map(functions.is_alive, read_pids(pids)))
 
     assert (row["status"], row["reason"]) == ("DONE", "cancelled")
 
@@ -431,8 +433,7 @@ async def test_workflow_in_a_process_keeps_the_meaning_of_its_end(tmp_path):
 # Refusals
 
 
-async def coroutine_function() -> None:
-    """An async function."""
+async def coroutine_function() -> None: ...
 
 
 def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -443,8 +444,7 @@ def wrap(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def from_main() -> None:
-    """A function of the program itself."""
+def from_main() -> None: ...
 
 
 from_main.__module__ = "__main__"
@@ -457,35 +457,33 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("fn", "executor", "said"), REFUSED)
-async def test_workflow_that_a_process_cannot_import_is_refused(fn, executor, said):
+@pytest.mark.parametrize(("fn", "executor", "expected"), REFUSED)
+async def test_workflow_that_a_process_cannot_import_is_refused(fn, executor, expected):
     with pytest.raises(ConfigInvalid, match=r"^workflow w: ") as refused:
         App().workflow("w", executor=executor)(fn)
 
-    assert said in refused.value.message
+    assert expected in refused.value.message
 
 
 @ON_ASYNCIO
-@pytest.mark.parametrize(("fn", "executor", "said"), REFUSED)
-async def test_step_that_a_process_cannot_import_is_refused(tmp_path, fn, executor, said):
+@pytest.mark.parametrize(("fn", "executor", "expected"), REFUSED)
+async def test_step_that_a_process_cannot_import_is_refused(tmp_path, fn, executor, expected):
     async def body(ctx: TaskContext) -> None:
         await ctx.step("s", fn, executor=executor)
 
     error = await error_of(tmp_path, body)
 
-    assert (error["code"], said in error["message"]) == ("VALIDATION_ERROR", True), error
+    assert (error["code"], expected in error["message"]) == ("VALIDATION_ERROR", True), error
 
 
 async def test_local_function_is_refused_as_a_workflow_in_a_process():
-    def local() -> None:
-        """A function inside of a function."""
+    def local() -> None: ...
 
     with pytest.raises(ConfigInvalid, match="define it with def at the top level of a module, not as a lambda or insi"):
         App().workflow("w", executor="process")(local)
 
 
-def replaced() -> None:
-    """A function whose name is taken by another one below."""
+def replaced() -> None: ...
 
 
 DECLARED = replaced

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Calls:
-    """Jobs of a pool that wait for a gate, and what came of them."""
+    """Jobs of a pool that wait for a gate, in the order of start and end."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -83,7 +83,7 @@ async def test_burst_of_short_jobs_loses_none(monkeypatch):
         for number in range(3000):
             pool.submit(partial(time.sleep, 0), partial(ended.append, number))
             if number % 50 == 0:
-                await anyio.sleep(0.001)  # threads end meanwhile
+                await anyio.sleep(0.001)  # threads may end meanwhile
         await until(lambda: len(ended) == 3000)
     assert sorted(ended) == list(range(3000))
 
@@ -113,7 +113,7 @@ async def test_system_without_threads_refuses_the_first_job_and_runs_later_ones(
 async def test_inline_functions_run_on_the_thread_of_the_loop(tmp_path):
     app, seen, mark = App(), {}, ContextVar("mark", default="outside")
 
-    def note(name: str) -> str:
+    def record_call(name: str) -> str:
         seen[name] = (threading.get_ident(), mark.get())
         mark.set("changed within")
         return name
@@ -121,23 +121,23 @@ async def test_inline_functions_run_on_the_thread_of_the_loop(tmp_path):
     @app.workflow("task")
     async def task(ctx: TaskContext) -> list[Any]:
         mark.set("task")
-        inline = await ctx.step("inline", note, "inline", executor="inline")
-        in_thread = await ctx.step("thread", note, "thread")
+        inline = await ctx.step("inline", record_call, "inline", executor="inline")
+        in_thread = await ctx.step("thread", record_call, "thread")
         return [inline, in_thread, mark.get()]
 
     @app.workflow("plain", executor="inline")
     def plain() -> str:
-        return note("plain")
+        return record_call("plain")
 
     async with lab(app, tmp_path) as it:
         assert await (await app.emit("task")).result() == ["inline", "thread", "task"]
         assert await (await app.emit("plain")).result() == "plain"
         await it.idle()
 
-    here = threading.get_ident()
-    assert seen["inline"] == (here, "task")
-    assert seen["plain"] == (here, "outside")
-    assert seen["thread"][0] != here
+    main_thread = threading.get_ident()
+    assert seen["inline"] == (main_thread, "task")
+    assert seen["plain"] == (main_thread, "outside")
+    assert seen["thread"][0] != main_thread
     assert seen["thread"][1] == "task"
 
 
