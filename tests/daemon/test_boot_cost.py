@@ -19,28 +19,28 @@ pytestmark = pytest.mark.anyio
 PENDING = 20_000
 
 NEWEST_STEPS = 15_000
-"""The thousand newest triggers tell whether the clock was set back: eleven steps each."""
+"""The boot reads the thousand newest triggers to detect a clock that was set back, at eleven steps each."""
 
 
 class Steps:
-    """Steps of SQLite's machine on all connections that are opened meanwhile, by statement."""
+    """Steps of SQLite's virtual machine by statement, on all connections opened in the block."""
 
     def __init__(self) -> None:
-        self.of: dict[str, int] = {}
+        self.by_statement: dict[str, int] = {}
 
     @property
     def sum(self) -> int:
-        return sum(self.of.values())
+        return sum(self.by_statement.values())
 
     def add(self, event: dict[str, object]) -> None:
         status = event["stmt_status"]
         assert isinstance(status, dict)
         sql = str(event["sql"])
-        self.of[sql] = self.of.get(sql, 0) + status["SQLITE_STMTSTATUS_VM_STEP"]
+        self.by_statement[sql] = self.by_statement.get(sql, 0) + status["SQLITE_STMTSTATUS_VM_STEP"]
 
 
 @contextmanager
-def counted() -> Iterator[Steps]:
+def count_steps() -> Iterator[Steps]:
     steps = Steps()
 
     def watch(connection: apsw.Connection) -> None:
@@ -54,7 +54,8 @@ def counted() -> Iterator[Steps]:
 
 
 async def boot_steps(folder: Path, pending: int) -> Steps:
-    """Boot on a file with so many triggers that are due in a day, up to the end of the first look."""
+    """Return the steps of a boot on a file with pending triggers that are due in a day, up to the end of the first
+    poll."""
     clock = VirtualClock()
     core = VirtualCore(folder / "agent.db", clock)
     with core.transaction() as tx:
@@ -66,7 +67,7 @@ async def boot_steps(folder: Path, pending: int) -> Steps:
     @app.workflow("greet")
     async def greet() -> None: ...
 
-    with counted() as steps:
+    with count_steps() as steps:
         async with lab(app, folder, clock=clock) as it:
             await it.engine.feeder.wait_for_first_poll()
             await it.idle()
@@ -78,4 +79,4 @@ async def test_boot_visits_no_trigger_that_waits_for_its_time(tmp_path, anyio_ba
     none = await boot_steps(tmp_path / "none", 0)
     many = await boot_steps(tmp_path / "many", PENDING)
 
-    assert many.sum < none.sum + NEWEST_STEPS, sorted(many.of.items(), key=lambda found: -found[1])[:3]
+    assert many.sum < none.sum + NEWEST_STEPS, sorted(many.by_statement.items(), key=lambda item: -item[1])[:3]

@@ -39,8 +39,8 @@ def bell(db: Path) -> Iterator[Doorbell]:
 
 @pytest.mark.anyio
 async def test_doorbell_is_rung_by_another_process(bell: Doorbell, db: Path) -> None:
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(_ring_in_another_process, db)
+    async with anyio.create_task_group() as group:
+        group.start_soon(ring_in_another_process, db)
         with anyio.fail_after(PATIENCE):
             await bell.wait()
 
@@ -53,7 +53,7 @@ async def test_doorbell_wait_answers_all_queued_rings_at_once(bell: Doorbell, db
     with anyio.fail_after(PATIENCE):
         await bell.wait()
 
-    assert not await _rings_again(bell)
+    assert not await rings_again(bell)
 
 
 @pytest.mark.anyio
@@ -133,14 +133,14 @@ def test_doorbell_accepts_rings_from_the_owner_and_root_only() -> None:
 @pytest.mark.anyio
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
 async def test_doorbell_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
-    stranger = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-    stranger += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
-    with start(["-c", stranger, doorbell_path(db)]) as process:
+    sender_code = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    sender_code += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
+    with start(["-c", sender_code, doorbell_path(db)]) as process:
         assert await anyio.to_thread.run_sync(process.wait, PATIENCE) == 0
 
-    assert not await _rings_again(bell)
+    assert not await rings_again(bell)
 
-    ring(db)  # comes after the other one, which is therefore known by now
+    ring(db)  # arrives after the ring of the other user, which is processed by then
     with anyio.fail_after(PATIENCE):
         await bell.wait()
     assert bell.ignored == 1
@@ -158,16 +158,16 @@ async def test_descriptors_sent_along_are_not_taken(bell: Doorbell, db: Path) ->
 
     with anyio.move_on_after(0):
         await anyio.sleep_forever()
-    assert len(os.listdir("/proc/self/fd")) <= before + 2  # the event loop's own
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # descriptors of the event loop
 
 
-async def _ring_in_another_process(db: Path) -> None:
+async def ring_in_another_process(db: Path) -> None:
     code = "import sys; from craftcore.storage.doorbell_client import ring; sys.exit(not ring(sys.argv[1]))"
     with start(["-c", code, db]) as process:
         assert await anyio.to_thread.run_sync(process.wait, PATIENCE) == 0
 
 
-async def _rings_again(bell: Doorbell) -> bool:
+async def rings_again(bell: Doorbell) -> bool:
     with anyio.move_on_after(0.05):
         await bell.wait()
         return True
@@ -175,21 +175,21 @@ async def _rings_again(bell: Doorbell) -> bool:
 
 
 def test_doorbell_sender_shared_by_threads_has_a_single_socket(db: Path) -> None:
-    """A second one would be left for the garbage collector, which is a warning, and here an error."""
+    """A second socket would be left to the garbage collector, with a warning that is an error in tests."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(100):
-            sender, together = DoorbellSender(), threading.Barrier(4)
+            sender, barrier = DoorbellSender(), threading.Barrier(4)
             sockets: list[socket.socket] = []
 
-            def ring(sender: DoorbellSender, together: threading.Barrier, sockets: list[socket.socket]) -> None:
-                together.wait()
+            def ring(sender: DoorbellSender, barrier: threading.Barrier, sockets: list[socket.socket]) -> None:
+                barrier.wait()
                 sender.ring(str(db))
                 assert sender._socket is not None
                 sockets.append(sender._socket)
 
-            threads = [threading.Thread(target=ring, args=(sender, together, sockets)) for _ in range(4)]
+            threads = [threading.Thread(target=ring, args=(sender, barrier, sockets)) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:

@@ -37,11 +37,11 @@ def output(path: Path, trigger_id: str) -> str:
     return str(row["response_json"])
 
 
-async def settled(path: Path, where: str) -> str:
-    """The id of the first trigger of which that is true, once it is settled."""
+async def wait_for_settled(path: Path, condition: str) -> str:
+    """Wait until a trigger that matches the SQL condition is settled, and return its id."""
     with anyio.fail_after(PATIENCE):
         while True:
-            rows = look(path, f"SELECT id, status FROM triggers WHERE {where} AND settled_at IS NOT NULL")
+            rows = look(path, f"SELECT id, status FROM triggers WHERE {condition} AND settled_at IS NOT NULL")
             if rows:
                 assert rows[0]["status"] == "DONE", rows
                 return str(rows[0]["id"])
@@ -54,12 +54,12 @@ async def test_embedded_engine_runs_programs_and_configured_schedules(tmp_path, 
     app, path = App(), tmp_path / "agent.db"
 
     async with app.running(path, config=kind(settings)):
-        emitted = await app.emit("command.run", {"argv": [sys.executable, "-c", "print('by hand')"]})
-        by_hand = await settled(path, f"id = '{emitted.id}'")
-        by_file = await settled(path, "schedule_id = 'note'")
+        emitted = await app.emit("command.run", {"argv": [sys.executable, "-c", "print('from emit')"]})
+        emitted_id = await wait_for_settled(path, f"id = '{emitted.id}'")
+        scheduled_id = await wait_for_settled(path, "schedule_id = 'note'")
 
-    assert "by hand" in output(path, by_hand)
-    assert "by the file" in output(path, by_file)
+    assert "from emit" in output(path, emitted_id)
+    assert "by the file" in output(path, scheduled_id)
 
 
 @pytest.mark.anyio
@@ -83,11 +83,11 @@ async def test_embedded_engines_of_an_app_use_their_own_settings(tmp_path, setti
 
 
 def test_settings_that_cannot_be_read_are_refused_with_each_mistake(tmp_path):
-    wrong = tmp_path / "wrong.toml"
-    wrong.write_text("[daemon]\nconcurency = 3\n")
+    settings_path = tmp_path / "wrong.toml"
+    settings_path.write_text("[daemon]\nconcurency = 3\n")
 
     with pytest.raises(ConfigInvalid, match="concurency"):
-        App().running(tmp_path / "agent.db", config=wrong)
+        App().running(tmp_path / "agent.db", config=settings_path)
     with pytest.raises(ConfigInvalid, match=r"missing\.toml"):
         App().running(tmp_path / "agent.db", config=str(tmp_path / "missing.toml"))
     with pytest.raises(ConfigInvalid, match="config is int: give a Config, or the path of a settings file"):

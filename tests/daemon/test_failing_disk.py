@@ -72,7 +72,7 @@ def test_failing_checkpoints_degrade_status_and_fail_doctor_until_success(folder
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "checkpoints_fail", ends_after=10 * PATIENCE)
-        until(lambda: "checkpoint" in reasons(folder), "status to say so")
+        until(lambda: "checkpoint" in reasons(folder), "status to report it")
         doctor = call_command(folder, "doctor")
         first = daemon.wait_for_notification("STATUS=checkpoints fail")
         emit(folder, "heal")
@@ -98,38 +98,38 @@ def test_failing_checkpoints_end_the_daemon_with_74_and_accepted_work_runs_later
     assert {row["status"] for row in call_command(folder, "--json", "trigger", "list").json} == {"DONE"}
 
 
-def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
+def slow_down(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
     daemon.ready()
     emit(folder, "slow", seconds=seconds)
-    until(lambda: "slow disk" in reasons(folder), "status to say so")
+    until(lambda: "slow disk" in reasons(folder), "status to report it")
     emit(folder, "endless")
     until(lambda: read_trace(folder) == ["begun"], "the work to begin")
 
 
 def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(folder):
-    """The unit allows the grace and 15 seconds: what the disk needs at the end is taken from the grace."""
+    """The unit permits the grace and a margin of 15 seconds. The time of the disk at the end is part of the grace."""
     flush, grace, margin = 1.0, 5.0, 15.0
     (folder / "craftcore.toml").write_text(f"[daemon]\nshutdown_grace = {grace}\n")
     with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
-        slow_daemon(daemon, folder, flush)
-        told = call_command(folder, "--json", "status").json
+        slow_down(daemon, folder, flush)
+        report = call_command(folder, "--json", "status").json
         began = time.monotonic()
         daemon.signal(signal.SIGTERM)
         code = daemon.wait()
         took = time.monotonic() - began
 
-    assert told["engine"]["flush_seconds"] >= flush
-    assert told["health"] == "degraded"
+    assert report["engine"]["flush_seconds"] >= flush
+    assert report["health"] == "degraded"
     assert code == 0
     assert took < grace + margin, daemon.log
     connection = apsw.Connection(str(folder / "agent.db"))
-    assert connection.execute("SELECT ended_at IS NOT NULL FROM epochs").get, "it ended in order"
+    assert connection.execute("SELECT ended_at IS NOT NULL FROM epochs").get, "the epoch ended in order"
     [row] = call_command(folder, "--json", "trigger", "list", "--workflow", "endless").json
     assert (row["status"], row["attempts"]) == ("PENDING", 0)
 
 
-@pytest.mark.parametrize("way_out", [signal.SIGCONT, signal.SIGKILL])
-def test_daemon_frozen_in_a_commit_stops_producers_until_resumed_or_killed(folder, way_out):
+@pytest.mark.parametrize("exit_signal", [signal.SIGCONT, signal.SIGKILL])
+def test_daemon_frozen_in_a_commit_stops_producers_until_resumed_or_killed(folder, exit_signal):
     (folder / "impatient.toml").write_text("[storage]\nbusy_timeout = 0.2\n")
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -137,10 +137,10 @@ def test_daemon_frozen_in_a_commit_stops_producers_until_resumed_or_killed(folde
         status = Path(f"/proc/{daemon.pid}/status")
         until(lambda: "State:\tT" in status.read_text(), "the daemon to freeze")
         refused = call_command(folder, "--config", "impatient.toml", "emit", "heal")
-        told = reasons(folder)
-        daemon.signal(way_out)
+        found = reasons(folder)
+        daemon.signal(exit_signal)
         accepted = call_command(folder, "emit", "heal")
 
     assert refused.code == 75
-    assert "stuck" in told
+    assert "stuck" in found
     assert accepted.code == 0

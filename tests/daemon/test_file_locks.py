@@ -37,7 +37,7 @@ from tests.support.metrics_client import listening, scrape
 from tests.support.processes import APP, a_daemon, craftcore, until
 
 
-class Place:
+class EngineUnderTest:
     """An engine that runs in this process, and its database."""
 
     def __init__(self, app: App, engine: Engine, path: Path, config: Config) -> None:
@@ -53,11 +53,11 @@ class Place:
         with self.core().reading() as reader:
             return reader.fetch_value("SELECT status FROM triggers WHERE id = :id", id=id)
 
-    def require_locks(self, when: str) -> None:
-        assert locks_of(os.getpid(), self.path) == HELD, when
+    def require_locks(self, moment: str) -> None:
+        assert locks_of(os.getpid(), self.path) == HELD, moment
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("locks")
 
     def book(tx: Any) -> None:
@@ -74,109 +74,109 @@ def an_app() -> App:
     return app
 
 
-async def a_transaction(place: Place) -> None:
-    emitted = await place.app.emit("books")
-    while place.status(emitted.id) != "DONE":  # noqa: ASYNC110 - a row has no event to wait on
+async def run_transaction(subject: EngineUnderTest) -> None:
+    emitted = await subject.app.emit("books")
+    while subject.status(emitted.id) != "DONE":  # noqa: ASYNC110 - a row has no event to wait on
         await anyio.sleep(0.01)
 
 
-async def a_producer(place: Place) -> None:
-    with Producer(place.path) as producer:
+async def use_producer(subject: EngineUnderTest) -> None:
+    with Producer(subject.path) as producer:
         producer.emit("greets")
-        place.require_locks("while it is open")
+        subject.require_locks("while it is open")
 
 
-async def two_producers(place: Place) -> None:
-    with Producer(place.path) as first:
-        with Producer(place.path) as second:
+async def use_two_producers(subject: EngineUnderTest) -> None:
+    with Producer(subject.path) as first:
+        with Producer(subject.path) as second:
             first.emit("greets")
             second.emit("greets")
-            place.require_locks("while both are open")
-        place.require_locks("while one is open")
+            subject.require_locks("while both are open")
+        subject.require_locks("while one is open")
 
 
-async def a_refused_second_engine(place: Place) -> None:
+async def start_second_engine(subject: EngineUnderTest) -> None:
     with pytest.raises(DaemonRunning):
-        async with running(App("second"), place.path, place.config):
+        async with running(App("second"), subject.path, subject.config):
             pass
 
 
-async def what_a_start_looks_at(place: Place) -> None:
-    refuse_foreign(place.path, place.config)
+async def check_before_start(subject: EngineUnderTest) -> None:
+    refuse_foreign(subject.path, subject.config)
 
 
-async def readings(place: Place) -> None:
-    await place.app.emit("greets")
-    core = place.core()
+async def read_in_all_ways(subject: EngineUnderTest) -> None:
+    await subject.app.emit("greets")
+    core = subject.core()
     core.prepare()
     with core.reading() as reader:
         reader.fetch_value("SELECT count(*) FROM facts")
     with core.database.reading(with_checks=True) as reader:
         reader.fetch_value("SELECT count(*) FROM facts")
-    with read_passively(place.path) as reader:
+    with read_passively(subject.path) as reader:
         reader.fetch_value("SELECT count(*) FROM facts")
-    assert wal_in_use(place.path) > 0
+    assert wal_in_use(subject.path) > 0
 
 
-async def a_scrape(place: Place) -> None:
-    found = await scrape(place.path.with_name("metrics.sock"))
+async def scrape_metrics(subject: EngineUnderTest) -> None:
+    found = await scrape(subject.path.with_name("metrics.sock"))
     assert found.value("craftcore_database_read") == 1
 
 
-async def retention(place: Place) -> None:
-    own = RetentionLoop(place.core(), place.engine, first_after=0.0, every=0.01)
+async def run_retention(subject: EngineUnderTest) -> None:
+    loop = RetentionLoop(subject.core(), subject.engine, first_after=0.0, every=0.01)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(own.run)
-        while own.passes < 2:  # noqa: ASYNC110 - it has no event to wait on
+        tasks.start_soon(loop.run)
+        while loop.passes < 2:  # noqa: ASYNC110 - the loop has no event to wait on
             await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
 
 
-def a_command(*arguments: str, code: int = 0) -> Callable[[Place], Awaitable[None]]:
-    """In this process, as a program that embeds the engine may call it."""
+def command_call(*arguments: str, code: int = 0) -> Callable[[EngineUnderTest], Awaitable[None]]:
+    """Return a call of a command in this process, as in a program that embeds the engine."""
 
-    async def run(place: Place) -> None:
-        output = ["-o", str(place.path.with_name("backup.db"))] if arguments == ("db", "backup") else []
-        ended = await anyio.to_thread.run_sync(main, ["--db", str(place.path), *arguments, *output])
+    async def run(subject: EngineUnderTest) -> None:
+        output = ["-o", str(subject.path.with_name("backup.db"))] if arguments == ("db", "backup") else []
+        ended = await anyio.to_thread.run_sync(main, ["--db", str(subject.path), *arguments, *output])
         assert ended == code
 
     run.__name__ = "_".join(arguments)
     return run
 
 
-WAYS = [
-    a_transaction,
-    a_producer,
-    two_producers,
-    a_refused_second_engine,
-    what_a_start_looks_at,
-    readings,
-    a_scrape,
-    retention,
-    a_command("status"),
-    a_command("top", "--once"),
-    a_command("doctor"),
-    a_command("verify"),
-    a_command("emit", "greets"),
-    a_command("trigger", "list"),
-    a_command("db", "check"),
-    a_command("db", "stats"),
-    a_command("db", "backup"),
-    a_command("db", "migrate", code=75),
+ACCESSES = [
+    run_transaction,
+    use_producer,
+    use_two_producers,
+    start_second_engine,
+    check_before_start,
+    read_in_all_ways,
+    scrape_metrics,
+    run_retention,
+    command_call("status"),
+    command_call("top", "--once"),
+    command_call("doctor"),
+    command_call("verify"),
+    command_call("emit", "greets"),
+    command_call("trigger", "list"),
+    command_call("db", "check"),
+    command_call("db", "stats"),
+    command_call("db", "backup"),
+    command_call("db", "migrate", code=75),
 ]
 
 
 @pytest.mark.anyio
 async def test_engine_keeps_its_locks_despite_other_file_access_in_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(retention_loop, "REST", 0.001)
-    app, path, config = an_app(), tmp_path / "agent.db", listening("unix:metrics.sock", Config())
+    app, path, config = build_app(), tmp_path / "agent.db", listening("unix:metrics.sock", Config())
     async with app.running(path, config=config) as engine:
-        place = Place(app, engine, path, config)
-        place.require_locks("before")
+        subject = EngineUnderTest(app, engine, path, config)
+        subject.require_locks("before")
 
-        for way in WAYS:
-            await way(place)
-            assert locks_of(os.getpid(), path) == HELD, way.__name__
+        for access in ACCESSES:
+            await access(subject)
+            assert locks_of(os.getpid(), path) == HELD, access.__name__
 
 
 def test_daemon_keeps_its_locks_through_a_reload_and_every_command(tmp_path):
@@ -199,24 +199,24 @@ def test_database_creation_opens_no_descriptor_that_could_drop_locks(tmp_path):
     names = [str(tmp_path / f"agent.db{side}") for side in ("", "-wal", "-shm")]
     opened = []
 
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+    def record_open(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open" and str(arguments[0]) in names and not arguments[2] & os.O_PATH:
             opened.append(arguments[0])
 
-    sys.addaudithook(hear)
+    sys.addaudithook(record_open)
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("greets")
         producer.emit("greets")
-        opened_by_then = list(opened)
+        opened_so_far = list(opened)
 
-    assert opened_by_then == []
+    assert opened_so_far == []
     assert stat.S_IMODE((tmp_path / "agent.db").stat().st_mode) == 0o600
 
 
 OPENERS = {"open", "os.open", "io.open", "os.fdopen"}
 OPENING_METHODS = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "touch"}
 
-NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "help_format.write_text"}
+OTHER_CALLS = {"self._waits.open", "Doorbell.open", "Listener.open", "help_format.write_text"}
 """Calls of the same name that open no file of the file system."""
 
 MAY_OPEN = {
@@ -249,30 +249,32 @@ MAY_OPEN = {
     "storage/files/wal_locks.py": "/proc",
     "storage/files/whole_file.py": "a file in the making, and folders",
     "temporal/cluster_connection.py": "the certificate and the key of a client",
-    "testing/crash_cell.py": "what the processes of a crash matrix printed",
-    "testing/crash_life.py": "what a process of a crash matrix prints",
+    "testing/crash_cell.py": "the output of the processes of a crash matrix",
+    "testing/crash_life.py": "the output of a process of a crash matrix",
     "testing/life_log.py": "the log of a scenario",
     "testing/power_loss_disk.py": "the files of a new folder",
     "web/asgi_app.py": "its own style sheet and script",
 }
-"""The modules that open files, and which ones. None of them is the database, its WAL or its shared memory, while this
-process may have it open in SQLite."""
+"""The modules that open files, with their files. No module opens the database, its WAL or its shared memory, which this
+process may have open in SQLite."""
 
 
-def opening(nodes: Iterable[ast.AST]) -> Iterator[int]:
+def opening_lines(nodes: Iterable[ast.AST]) -> Iterator[int]:
     """Return the lines of the calls that open a file."""
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = ast.unparse(node.func)
             is_method = isinstance(node.func, ast.Attribute) and node.func.attr in OPENING_METHODS
-            if name in OPENERS or (is_method and name not in NO_OPENERS):
+            if name in OPENERS or (is_method and name not in OTHER_CALLS):
                 yield node.lineno
 
 
 def test_modules_that_open_files_are_on_the_list():
-    """A new one has to be looked at: does it open the database? Then it must not be."""
+    """A new module with an open call needs a review: it must not open the database."""
     found = {
-        file.relative_to(prose.PACKAGE).as_posix() for file, tree in prose.modules() if any(opening(prose.nodes(tree)))
+        file.relative_to(prose.PACKAGE).as_posix()
+        for file, tree in prose.modules()
+        if any(opening_lines(prose.nodes(tree)))
     }
 
     assert found == set(MAY_OPEN)
@@ -283,4 +285,4 @@ def test_modules_that_open_files_are_on_the_list():
     ["open(path)", "os.close(os.open(path, os.O_RDWR))", "path.open('rb')", "Path(path).read_bytes()", "path.touch()"],
 )
 def test_open_rule_detects_each_way_to_open_a_file(code):
-    assert list(opening(ast.walk(ast.parse(code)))) == [1]
+    assert list(opening_lines(ast.walk(ast.parse(code)))) == [1]

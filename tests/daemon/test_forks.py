@@ -51,17 +51,17 @@ async def asleep() -> None:
 async def returns() -> int:
     pid = fork(lambda: None)
     if pid is None:
-        await anyio.sleep(0)  # the child goes on: into the event loop of its parent
+        await anyio.sleep(0)  # the child continues in the event loop of its parent
         trace("the child came back")
         return 0
     ended = await anyio.to_thread.run_sync(os.waitpid, pid, 0)
     return os.waitstatus_to_exitcode(ended[1])
 
-@app.workflow("beside")
-async def beside() -> int:
+@app.workflow("side_task")
+async def side_task() -> int:
     pids = []
     async def forks():
-        pids.append(fork(lambda: None))  # the child goes on: into the event loop, which resumes the workflow
+        pids.append(fork(lambda: None))  # the child continues in the event loop, which resumes the workflow
     await asyncio.create_task(forks())
     if pids == [None]:
         trace("the child came back")
@@ -112,19 +112,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def child_of(folder: Path) -> int:
-    """The pid that the forked child has written."""
+def child_pid(folder: Path) -> int:
+    """Return the pid that the forked child has written."""
     [line] = until(lambda: read_trace(folder), "the child to run")
     return int(line.removeprefix("child "))
 
 
 @pytest.mark.parametrize("workflow", ["pool", "asleep"])
 def test_child_of_a_killed_daemon_does_not_keep_other_daemons_out(folder, workflow):
-    """A flock is inherited: the orphan held the lock of the dead daemon until somebody ended it."""
+    """A child inherits the flock, so an orphan must not hold the lock of a killed daemon."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         call_command(folder, "emit", workflow)
-        child = child_of(folder)
+        child = child_pid(folder)
         daemon.kill()
     try:
         assert Path(f"/proc/{child}").exists()
@@ -139,11 +139,11 @@ def test_child_of_a_killed_daemon_does_not_keep_other_daemons_out(folder, workfl
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_to_a_child_ends_only_the_child(folder, number):
-    """What a child catches would wake its parent's loop, and stop the daemon."""
+    """A signal handler inherited by the child would wake the loop of the parent and stop the daemon."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         call_command(folder, "emit", "asleep")
-        child = child_of(folder)
+        child = child_pid(folder)
         os.kill(child, number)
         until(lambda: "zombie" in Path(f"/proc/{child}/status").read_text(), "the child to end")
         greeted = call_command(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
@@ -153,9 +153,9 @@ def test_signal_to_a_child_ends_only_the_child(folder, number):
         assert "config" not in daemon.log
 
 
-@pytest.mark.parametrize("workflow", ["returns", "beside", "exits", "plain", "transacts"])
+@pytest.mark.parametrize("workflow", ["returns", "side_task", "exits", "plain", "transacts"])
 def test_child_that_returns_from_its_handler_ends_and_the_daemon_still_responds(folder, workflow):
-    """It would go on as a second engine on the first one's connections, and take down its event loop."""
+    """Without the guard the child would run a second engine on inherited connections and break the event loop."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         ended = call_command(folder, "--json", "emit", workflow, "--wait", f"{PATIENCE:g}").json
@@ -176,5 +176,5 @@ def test_child_may_not_write_the_database_of_its_parent(folder):
         ended = call_command(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json
 
     assert (ended["status"], ended["result"]) == ("DONE", 3)
-    [said] = read_trace(folder)
-    assert "this process was forked from one that has the database open" in said
+    [message] = read_trace(folder)
+    assert "this process was forked from one that has the database open" in message

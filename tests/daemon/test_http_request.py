@@ -41,8 +41,8 @@ def provider() -> Iterator[Provider]:
         yield provider
 
 
-def an_app(provider: Provider, **target: Any) -> tuple[App, Config]:
-    """One whose target `pay` is the provider."""
+def build_app(provider: Provider, **target: Any) -> tuple[App, Config]:
+    """Build an app and settings in which the target `pay` is the provider."""
     app = App()
     headers = {"Authorization": SecretHeader(secret="env:PAY_KEY", prefix="Bearer ")}
     known = HttpTarget(base_url=provider.url, headers=headers, allow_private=True, **target)
@@ -59,7 +59,7 @@ def ledger(it: Lab) -> list[dict[str, Any]]:
 
 
 async def test_http_request_is_emitted_by_name_and_done_once(provider, tmp_path):
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     async with lab(app, tmp_path, config) as it:
         task = (await app.emit("http.request", CHARGE)).id
         got = result(await it.ended(task))
@@ -73,7 +73,7 @@ async def test_http_request_is_emitted_by_name_and_done_once(provider, tmp_path)
 
 @pytest.mark.parametrize("payload", [{}, {"url": 3}, {"url": "/", "headers": []}, {"url": "/", "methd": "GET"}])
 async def test_http_payload_that_is_not_a_request_is_refused_at_emit(provider, tmp_path, payload):
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     async with lab(app, tmp_path, config):
         with pytest.raises(InvalidInput):
             await app.emit("http.request", payload)
@@ -83,7 +83,7 @@ async def test_http_payload_that_is_not_a_request_is_refused_at_emit(provider, t
 async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provider, tmp_path, behaviour):
     provider.honours_keys = True
     provider.behaviour = once(behaviour)
-    app, config = an_app(provider, provider_dedupes=True)
+    app, config = build_app(provider, provider_dedupes=True)
     async with lab(app, tmp_path, config) as it:
         got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
 
@@ -98,9 +98,9 @@ async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provid
     ("choice", "effects", "ends"),
     [("happened", 1, {"provider_ref": "by phone"}), ("resend", 2, "made-2"), ("give up", 1, "ACTIVITY_UNKNOWN")],
 )
-async def test_lost_answer_of_another_provider_is_put_to_a_person(provider, tmp_path, choice, effects, ends):
+async def test_lost_answer_of_another_provider_asks_a_person(provider, tmp_path, choice, effects, ends):
     provider.behaviour = once(done_and(resets))
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     async with lab(app, tmp_path, config) as it:
         task = (await app.emit("http.request", CHARGE)).id
         await it.waiting(task)
@@ -122,7 +122,7 @@ async def test_lost_answer_of_another_provider_is_put_to_a_person(provider, tmp_
 
 async def test_request_refused_by_the_provider_is_not_repeated_and_raises_no_question(provider, tmp_path):
     provider.behaviour = replies(402, {"error": {"message": f"declined for {SECRET}"}})
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     async with lab(app, tmp_path, config) as it:
         row = await it.ended((await app.emit("http.request", CHARGE)).id)
 
@@ -133,7 +133,7 @@ async def test_request_refused_by_the_provider_is_not_repeated_and_raises_no_que
 
 async def test_get_request_is_not_in_the_ledger_and_is_retried(provider, tmp_path):
     provider.behaviour = once(breaks_off(200), replies(200, {"id": 7}))
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     async with lab(app, tmp_path, config) as it:
         got = result(await it.ended((await app.emit("http.request", {"url": "x", "target": "pay"})).id))
 
@@ -143,7 +143,7 @@ async def test_get_request_is_not_in_the_ledger_and_is_retried(provider, tmp_pat
 
 
 async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
-    app, config = an_app(provider)
+    app, config = build_app(provider)
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> list[Any]:
@@ -156,8 +156,8 @@ async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
 
 
 async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_path):
-    """And one whose request has left does: a person may still find out."""
-    app, config = an_app(provider)
+    """A task whose request has left is in doubt instead."""
+    app, config = build_app(provider)
     provider.behaviour = done_and(answers_nobody)
     public = replace(config.http, allow_private=True)
     connecting = App()
@@ -183,7 +183,7 @@ async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_pat
 
 
 async def test_secret_is_not_stored_even_when_the_provider_repeats_the_secret(provider, tmp_path):
-    app, config = an_app(provider)
+    app, config = build_app(provider)
     provider.behaviour = replies(201, {"id": SECRET, "echo": f"Bearer {SECRET}"}, X_Echo=SECRET)
     async with lab(app, tmp_path, config) as it:
         got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
@@ -199,14 +199,14 @@ async def test_builtin_action_does_not_replace_an_action_of_the_app(provider):
     app = App()
 
     @app.workflow("http.request")
-    async def mine() -> None:
+    async def own_workflow() -> None:
         pass
 
     @app.action("http.request")
-    async def also_mine(call: Any) -> None:
+    async def own_action(call: Any) -> None:
         pass
 
     declare_ready_made(app, Config(), {})
 
-    assert app.workflows["http.request"].fn is mine
-    assert app.actions["http.request"] is also_mine
+    assert app.workflows["http.request"].fn is own_workflow
+    assert app.actions["http.request"] is own_action

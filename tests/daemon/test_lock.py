@@ -140,7 +140,7 @@ def test_lost_lock_file_taken_by_another_daemon_is_left_to_that_daemon(db: Path)
 
 
 def test_status_request_does_not_cost_a_daemon_its_lost_lock(db: Path, monkeypatch: Any) -> None:
-    """To ask takes the lock, shared, for an instant. An instant may be long where the one who asks gets no turn."""
+    """A status request takes a shared lock for an instant, which is long when its process gets no time slice."""
     monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     with acquire(db) as lock:
         prober = child(PROBER, db)
@@ -169,9 +169,9 @@ def test_open_files_of_a_daemon_are_in_its_note_until_closed(db: Path) -> None:
         lock.note_files(None)
         assert name_lost_by_daemon(db) is None
         lock.note_files(files)
-    assert name_lost_by_daemon(db) is None, "nobody holds the lock any more"
+    assert name_lost_by_daemon(db) is None, "the lock is free"
     with acquire(db) as lock:
-        assert name_lost_by_daemon(db) is None, "the next one has not said which files it has"
+        assert name_lost_by_daemon(db) is None, "the next daemon has not noted its files yet"
     for descriptor in descriptors:
         os.close(descriptor)
 
@@ -189,13 +189,16 @@ def test_released_lock_admits_the_next_daemon_and_keeps_its_file(db: Path) -> No
 
 def test_child_process_does_not_hold_the_lock(db: Path) -> None:
     lock = acquire(db)
-    heir = child("print('here', flush=True); import sys; sys.stdin.read()", db)
+    child_process = child("print('here', flush=True); import sys; sys.stdin.read()", db)
 
     lock.release()
 
     acquire(db).release()
-    assert not any(os.readlink(f"/proc/{heir.pid}/fd/{n}") == lock.path for n in os.listdir(f"/proc/{heir.pid}/fd"))
-    end(heir)
+    assert not any(
+        os.readlink(f"/proc/{child_process.pid}/fd/{n}") == lock.path
+        for n in os.listdir(f"/proc/{child_process.pid}/fd")
+    )
+    end(child_process)
 
 
 def test_lock_file_is_private(db: Path) -> None:
@@ -334,7 +337,7 @@ def test_status_reads_the_lock_note_and_whether_the_lock_is_held(db: Path) -> No
 
 
 def test_frequent_status_requests_do_not_keep_a_daemon_out(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An instant may be long where the one who asks gets no turn: the daemon is given more of them here."""
+    """An instant is long when the process of the request gets no time slice, so the test permits more probes."""
     monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     prober = child(PROBER, db)
 
@@ -377,7 +380,7 @@ def test_link_in_place_of_the_lock_file_is_not_followed(db: Path) -> None:
 class TestAnotherUser:
     @pytest.fixture
     def foreign(self) -> Iterator[Path]:
-        """A database in root's folder, which everybody may enter (the one pytest gives is closed to others)."""
+        """Yield a database path in a folder of root that every user may enter, unlike tmp_path."""
         with TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
             yield Path(folder) / "agent.db"
@@ -385,15 +388,15 @@ class TestAnotherUser:
     def test_may_not_open_the_lock_file(self, foreign: Path) -> None:
         acquire(foreign).release()
 
-        assert _as_nobody(lambda: acquire(foreign)) == "PermissionRefused"
-        assert _as_nobody(lambda: read_note(foreign)) == "PermissionRefused"
+        assert error_for_other_user(lambda: acquire(foreign)) == "PermissionRefused"
+        assert error_for_other_user(lambda: read_note(foreign)) == "PermissionRefused"
 
     def test_lock_file_creation_failure_is_reported(self, foreign: Path) -> None:
-        assert _as_nobody(lambda: acquire(foreign)) == "CannotCreate"
+        assert error_for_other_user(lambda: acquire(foreign)) == "CannotCreate"
 
 
-def _as_nobody(call: Callable[[], object]) -> str:
-    """The name of what the call raises for a user who owns nothing."""
+def error_for_other_user(call: Callable[[], object]) -> str:
+    """Return the type name of the error of a call by the unprivileged user."""
     os.seteuid(65534)
     try:
         call()
@@ -404,39 +407,39 @@ def _as_nobody(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-# a lock that others could hold
+# Lock files open to other users
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o644, 0o620, 0o602])
 def test_lock_file_open_to_others_is_replaced_and_keeps_its_note(db: Path, mode: int) -> None:
-    """Whoever opened the file while it was open to others could hold it later, in the place of a daemon."""
+    """A user who has opened the file before could hold its lock later and keep out a daemon."""
     with acquire(db, pid=1) as lock:
         lock.write(database_id="db-1", epoch=7, call_mark=3)
     os.chmod(lock.path, mode)
-    stranger = os.open(lock.path, os.O_RDONLY)
+    old_descriptor = os.open(lock.path, os.O_RDONLY)
 
     with acquire(db, pid=2) as lock:
         assert lock.previous == LockInfo(
             pid=1, host="here", started_at=STARTED, database_id="db-1", epoch=7, call_mark=3
         )
         assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
-        fcntl.flock(stranger, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which holds nothing any more
+        fcntl.flock(old_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the old file, whose lock has no effect
         assert read_note(db)[1]
 
     assert not read_note(db)[1]
     assert os.listdir(db.parent) == ["agent.db.lock"]
-    os.close(stranger)
+    os.close(old_descriptor)
 
 
 def test_foreign_holder_of_an_open_lock_file_is_not_a_daemon(db: Path) -> None:
     acquire(db).release()
     os.chmod(lock_path(db), 0o644)
-    stranger = os.open(lock_path(db), os.O_RDONLY)
-    fcntl.flock(stranger, fcntl.LOCK_EX)
+    old_descriptor = os.open(lock_path(db), os.O_RDONLY)
+    fcntl.flock(old_descriptor, fcntl.LOCK_EX)
 
     assert read_note(db) == (None, False)
 
-    os.close(stranger)
+    os.close(old_descriptor)
 
 
 def test_running_daemon_replaces_a_lock_file_opened_to_others(db: Path) -> None:
@@ -454,13 +457,13 @@ def test_running_daemon_replaces_a_lock_file_opened_to_others(db: Path) -> None:
 
 def test_lock_file_with_a_second_name_is_not_written(db: Path) -> None:
     victim = db.with_name("victim")
-    victim.write_text("theirs")
+    victim.write_text("foreign")
     os.link(victim, lock_path(db))
 
     with pytest.raises(PermissionRefused, match="not a regular file with one name"):
         acquire(db)
 
-    assert victim.read_text() == "theirs"
+    assert victim.read_text() == "foreign"
     assert read_note(db) == (None, False)
 
 
@@ -489,18 +492,18 @@ def test_lock_file_of_another_user_is_refused(db: Path) -> None:
 
 
 def test_lock_file_replaced_during_the_wait_is_not_the_lock(db: Path, monkeypatch: Any) -> None:
-    """Between the opening and the lock, another process puts a new file there."""
+    """Another process puts a new file at the path between the open and the lock."""
     acquire(db).release()
     real = fcntl.flock
     calls = 0
 
-    def flock(descriptor: int, how: int) -> None:
+    def flock(descriptor: int, operation: int) -> None:
         nonlocal calls
         calls += 1
         if calls == 1:
             os.rename(lock_path(db), db.with_name("old"))
             Path(lock_path(db)).touch(0o600)
-        real(descriptor, how)
+        real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
 

@@ -20,10 +20,10 @@ FLOOD = f"""if True:
     configure("info", "json", stream=sys.stderr, under_systemd=False)
     log = get_logger("craftcore.flood")
     for n in range({LINES}):
-        log.info("nobody.reads", n=n, value="x" * 500)
+        log.info("flood.line", n=n, value="x" * 500)
     print("alive", flush=True)
     sys.stdin.readline()
-    log.info("somebody.reads")
+    log.info("reader.resumed")
     sys.stdin.read()
 """
 
@@ -43,7 +43,7 @@ def flood(stderr: int) -> Iterator[WarmProcess]:
 def check_order_and_count(lines: list[bytes]) -> None:
     """Assert that the lines are those of the flood, in their order, with a true count of the dropped ones."""
     events = [json.loads(line) for line in lines]
-    kept = [event["n"] for event in events if event["event"] == "nobody.reads"]
+    kept = [event["n"] for event in events if event["event"] == "flood.line"]
     [dropped] = [event for event in events if event["event"] == "log.dropped"]
 
     assert kept == list(range(len(kept)))
@@ -52,9 +52,9 @@ def check_order_and_count(lines: list[bytes]) -> None:
 
 
 def test_full_pipe_does_not_delay_the_log_and_dropped_lines_are_counted() -> None:
-    ours, theirs = os.pipe()
-    with flood(theirs) as program, open(ours, "rb") as reader:
-        os.close(theirs)
+    read_end, write_end = os.pipe()
+    with flood(write_end) as program, open(read_end, "rb") as reader:
+        os.close(write_end)
         lines = [reader.readline()]
         while b"log.dropped" not in lines[-1]:
             lines.append(reader.readline())
@@ -64,13 +64,13 @@ def test_full_pipe_does_not_delay_the_log_and_dropped_lines_are_counted() -> Non
         after = reader.readline()
 
     check_order_and_count(lines)
-    assert b"somebody.reads" in after
+    assert b"reader.resumed" in after
 
 
 def test_full_terminal_does_not_delay_the_log() -> None:
-    ours, theirs = pty.openpty()
-    with flood(theirs), open(ours, "rb", buffering=0) as terminal:
-        os.close(theirs)
+    read_end, write_end = pty.openpty()
+    with flood(write_end), open(read_end, "rb", buffering=0) as terminal:
+        os.close(write_end)
         seen = b""
         while b"log.dropped" not in seen:
             seen += terminal.read(65_536)
@@ -79,8 +79,8 @@ def test_full_terminal_does_not_delay_the_log() -> None:
 
 
 def test_flag_of_the_pipe_that_other_programs_write_to_is_left_alone() -> None:
-    """A program that inherits it would be refused a write while the pipe is full."""
-    ours, theirs = os.pipe()
-    with flood(theirs), open(ours, "rb"):
-        assert os.get_blocking(theirs)
-        os.close(theirs)
+    """A program that inherits the pipe would otherwise be refused a write while the pipe is full."""
+    read_end, write_end = os.pipe()
+    with flood(write_end), open(read_end, "rb"):
+        assert os.get_blocking(write_end)
+        os.close(write_end)

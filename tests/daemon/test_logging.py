@@ -40,14 +40,14 @@ def test_log_format_auto_is_json_without_a_terminal(stream: io.StringIO) -> None
 
 
 def test_auto_is_text_on_a_terminal() -> None:
-    ours, theirs = pty.openpty()
-    with open(theirs, "w") as terminal:
+    read_end, write_end = pty.openpty()
+    with open(write_end, "w") as terminal:
         configure("info", "auto", stream=terminal, under_systemd=False)
         get_logger("craftcore.test").warning("trigger.settled", note="\x1b[2J")
         seen = ""
         while not seen.endswith("\n"):
-            seen += os.read(ours, 4096).decode()
-    os.close(ours)
+            seen += os.read(read_end, 4096).decode()
+    os.close(read_end)
 
     assert "trigger.settled" in seen
     assert seen.rstrip("\r\n").endswith('note="\\x1b[2J"')
@@ -128,23 +128,23 @@ def test_log_line_has_a_maximum_length(stream: io.StringIO) -> None:
 
 
 def test_records_of_the_standard_library_come_out_the_same_way(stream: io.StringIO) -> None:
-    logging.getLogger().handlers.clear()  # pytest's own
+    logging.getLogger().handlers.clear()  # the handlers of pytest
     configure("info", "json", stream=stream, under_systemd=False)
     configure("info", "json", stream=stream, under_systemd=False)
 
-    logging.getLogger("somebody.else").warning("%s is\nlate", "it")
-    logging.getLogger("somebody.else").debug("not asked for")
+    logging.getLogger("other.library").warning("%s is\nlate", "it")
+    logging.getLogger("other.library").debug("not asked for")
 
     [seen] = [json.loads(row) for row in rows(stream)]
-    assert (seen["level"], seen["logger"], seen["message"]) == ("warning", "somebody.else", "it is\nlate")
+    assert (seen["level"], seen["logger"], seen["message"]) == ("warning", "other.library", "it is\nlate")
 
 
 def test_record_with_a_custom_level_or_bad_format_is_no_error(stream: io.StringIO) -> None:
-    logging.getLogger().handlers.clear()  # pytest's own
+    logging.getLogger().handlers.clear()  # the handlers of pytest
     configure("info", "json", stream=stream, under_systemd=False)
 
-    logging.getLogger("somebody.else").log(25, "NOTICE: %s", "odd")
-    logging.getLogger("somebody.else").warning("%d", "not a number")
+    logging.getLogger("other.library").log(25, "NOTICE: %s", "odd")
+    logging.getLogger("other.library").warning("%d", "not a number")
 
     seen = [json.loads(row) for row in rows(stream)]
     assert [line["message"] for line in seen] == ["NOTICE: odd", "%d"]
@@ -153,7 +153,7 @@ def test_record_with_a_custom_level_or_bad_format_is_no_error(stream: io.StringI
 def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
     with open(tmp_path / "log", "w") as stream:
         configure("info", "json", stream=stream, under_systemd=False)
-        threads = [threading.Thread(target=_log_many, args=(n,)) for n in range(8)]
+        threads = [threading.Thread(target=log_many, args=(n,)) for n in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -185,9 +185,9 @@ def test_daemon_survives_the_loss_of_its_log_reader() -> None:
         configure("info", "auto", stream=sys.stderr, under_systemd=False)
         log = get_logger("craftcore.test")
         log.info("first")
-        sys.stdin.read()                          # until the reader is gone
+        sys.stdin.read()                          # until the reader has closed the pipe
         for _ in range(1000):
-            log.info("nobody.reads", value="x" * 500)
+            log.info("log.flood", value="x" * 500)
         print("alive", flush=True)
     """
     pipe = subprocess.PIPE
@@ -205,8 +205,8 @@ def test_daemon_survives_the_loss_of_its_log_reader() -> None:
 
 def test_journal_is_recognised_by_its_stream(tmp_path: Path) -> None:
     with open(tmp_path / "journal", "w") as journal, open(tmp_path / "file", "w") as redirected:
-        given = os.fstat(journal.fileno())
-        environ = {"JOURNAL_STREAM": f"{given.st_dev}:{given.st_ino}"}
+        status = os.fstat(journal.fileno())
+        environ = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
 
         assert is_journal_stream(journal, environ)
         assert not is_journal_stream(redirected, environ)
@@ -218,7 +218,7 @@ def test_stream_without_a_descriptor_is_not_the_journal(stream: TextIO | None) -
     assert not is_journal_stream(stream, {"JOURNAL_STREAM": "1:2"})
 
 
-def _log_many(thread: int) -> None:
+def log_many(thread: int) -> None:
     log = get_logger("craftcore.test")
     for n in range(200):
         log.info("thread.wrote", thread=thread, n=n)

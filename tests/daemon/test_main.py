@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def statuses(folder: Path) -> dict[str, tuple[str, str]]:
-    """workflow -> (status, reason)."""
+    """Return status and reason of the trigger of each workflow."""
     rows = call_command(folder, "--json", "trigger", "list").json
     return {row["workflow"]: (row["status"], row["reason"]) for row in rows}
 
@@ -56,7 +56,7 @@ async def holds() -> None:
 
 
 def test_ready_is_sent_before_any_handler_runs(folder):
-    """Until then no watchdog counts: a loop that hangs would hang for as long as systemd lets a start take."""
+    """The watchdog starts with READY, so a loop that hangs before would last until the start timeout of systemd."""
     (folder / "app.py").write_text(HOLDS_THE_LOOP)
     for _ in range(3):
         call_command(folder, "emit", "holds")
@@ -100,7 +100,7 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
         daemon.ready()
         [lock] = folder.glob("*.lock")
 
-        daemon.signal(signal.SIGSTOP)  # so that the other one is the faster
+        daemon.signal(signal.SIGSTOP)  # gives the other process a head start
         lock.unlink()
         with DaemonLock.acquire(folder / lock.stem, pid=4711, host="there", now=0):
             daemon.signal(signal.SIGCONT)
@@ -110,7 +110,7 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
 
 
 def test_sigterm_lets_running_work_finish_within_the_grace(folder):
-    """The interpreter of this daemon ends as a whole, as that of each real one does."""
+    """The process ends with a full finalization of the interpreter, as a real daemon does."""
     with a_daemon(folder, "app:app", **{FINALIZES: "yes"}) as daemon:
         daemon.ready()
         call_command(folder, "emit", "slow")
@@ -173,12 +173,12 @@ def test_running_code_is_cancelled_by_the_command(folder):
     [("greet", 0, "DONE"), ("fails", 4, "FAILED"), ("breaks", 4, "DEAD"), ("later", 0, "PENDING")],
 )
 def test_until_idle_leaves_when_nothing_is_due_and_says_whether_work_failed(folder, workflow, code, status):
-    """`later` is in its backoff: left for later, and no failure."""
+    """The trigger of `later` is in backoff, which is not a failure."""
     call_command(folder, "emit", workflow)
 
-    left = craftcore(folder, "run", "app:app", "--until-idle")
+    ended = craftcore(folder, "run", "app:app", "--until-idle")
 
-    assert left.code == code, left.err
+    assert ended.code == code, ended.err
     assert statuses(folder)[workflow][0] == status
 
 
@@ -222,7 +222,7 @@ def test_sighup_applies_a_new_log_level_and_lists_settings_that_need_a_restart(f
         until(lambda: failures() >= 1)
         changed = json.loads(reload('[log]\nlevel = "error"\n[daemon]\nconcurrency = 3\n'))
         assert (changed["applied"], changed["at_next_start"]) == (["log.level"], ["daemon.concurrency"])
-        assert failures() == failures(), "an error is all that is said now"
+        assert failures() == failures(), "only errors are logged now"
         assert "did you mean 'level'" in reload("[log]\nlevle = 1\n")
         reload('[log]\nlevel = "warning"\n')
         before = failures()
@@ -260,18 +260,18 @@ def test_watchdog_is_pinged_while_the_engine_makes_progress(folder):
 
 
 def test_write_lock_of_another_process_causes_no_restart(folder):
-    """Killed, the daemon would leave what runs in doubt, and find the same lock at its next start."""
+    """A killed daemon would leave running work in doubt and meet the same lock at its next start."""
     with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
         daemon.ready()
-        somebody = apsw.Connection(str(folder / "agent.db"))
-        somebody.set_busy_timeout(10_000)
-        somebody.execute("BEGIN IMMEDIATE")
+        holder = apsw.Connection(str(folder / "agent.db"))
+        holder.set_busy_timeout(10_000)
+        holder.execute("BEGIN IMMEDIATE")
 
-        heard = [daemon.wait_for_notification("WATCHDOG=1") for _ in range(30)]  # of which some may be from before
+        pings = [daemon.wait_for_notification("WATCHDOG=1") for _ in range(30)]  # some may be from before the lock
 
-        assert len(heard) == 30
-        somebody.execute("ROLLBACK")
-        somebody.close()
+        assert len(pings) == 30
+        holder.execute("ROLLBACK")
+        holder.close()
         emitted = call_command(folder, "--json", "emit", "greet", "--wait", "60").json
         assert emitted["status"] == "DONE"
 
@@ -309,7 +309,7 @@ def test_engine_error_is_a_single_line_and_a_bug_has_its_traceback_in_the_log(fo
     assert ended.code == code
     assert ended.err.splitlines()[-1].startswith(line)
     assert ("Traceback" in ended.err) == (code == 70)
-    assert sum(said.startswith("craftcore: ") for said in ended.err.splitlines()) == 1
+    assert sum(text.startswith("craftcore: ") for text in ended.err.splitlines()) == 1
 
 
 def test_killed_daemon_leaves_its_work_to_the_next(folder):
@@ -318,10 +318,10 @@ def test_killed_daemon_leaves_its_work_to_the_next(folder):
         emitted = call_command(folder, "--json", "emit", "slow").json
         until(lambda: "slow begins" in read_trace(folder))
         daemon.kill()
-    why = call_command(folder, "trigger", "why", emitted["id"])
-    said = " ".join(why.out.split())
+    explanation = call_command(folder, "trigger", "why", emitted["id"])
+    text = " ".join(explanation.out.split())
     assert re.search(
-        r"cut off: attempt 1, started [\d.]+ s ago, ended with the daemon of epoch 1; due when a daemon starts:", said
+        r"cut off: attempt 1, started [\d.]+ s ago, ended with the daemon of epoch 1; due when a daemon starts:", text
     )
     (folder / "go").touch()
 

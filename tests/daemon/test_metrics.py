@@ -38,8 +38,8 @@ SOCKET = "unix:metrics.sock"
 TWICE = RetryPolicy(max_attempts=2, base=0, cap=0)
 
 
-def an_app(clock: VirtualClock) -> App:
-    """Work that takes two seconds of the clock's, and ends in every way."""
+def build_app(clock: VirtualClock) -> App:
+    """Build an app whose runs take two seconds of the virtual clock and end in each possible way."""
     app = App("counted")
     again: list[str] = []
 
@@ -68,21 +68,21 @@ def an_app(clock: VirtualClock) -> App:
     return app
 
 
-async def all_settled(it: Lab) -> None:
+async def wait_for_all_settled(it: Lab) -> None:
     await it.until(lambda: not it.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL"))
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("over", ["unix", "tcp", "tcp6"])
 async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
-    app, port = an_app(clock), free_port()
-    listen, where = {
+    app, port = build_app(clock), free_port()
+    listen, address = {
         "unix": (SOCKET, tmp_path / "metrics.sock"),
         "tcp": (f"127.0.0.1:{port}", ("127.0.0.1", port)),
         "tcp6": (f"[::1]:{port}", ("::1", port)),
     }[over]
     async with lab(app, tmp_path, listening(listen), clock) as it:
-        before = await scrape(where)
+        before = await scrape(address)
         assert before.all("craftcore_attempts_total") == {}
 
         await it.settled((await app.emit("works", at=NEW_YEAR - 7)).id)
@@ -95,11 +95,11 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         await it.idle()
         hanging = await app.emit("hangs")
         await it.until(lambda: it.engine.running == 1)
-        busy = await scrape(where)
+        busy = await scrape(address)
         await it.engine.requests.cancel(hanging.id)
         await it.settled(hanging.id)
         await it.idle()
-        found = await scrape(where)
+        found = await scrape(address)
         group = it.engine.writer.group_commit
         flushed, pieces, size = group.commits, group.pieces, it.path.stat().st_size
 
@@ -145,8 +145,8 @@ async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
     for number in range(3):
         core.do(core.triggers.emit, a_trigger(workflow=f"made.up.{number}"))
     core.close()
-    async with lab(an_app(clock), tmp_path, listening(SOCKET), clock) as it:
-        await all_settled(it)
+    async with lab(build_app(clock), tmp_path, listening(SOCKET), clock) as it:
+        await wait_for_all_settled(it)
         await it.idle()
         found = await scrape(tmp_path / "metrics.sock")
 
@@ -156,11 +156,11 @@ async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
 
 @pytest.mark.anyio
 async def test_attempts_of_a_schedule_are_counted_by_its_id(tmp_path, clock):
-    app = an_app(clock)
+    app = build_app(clock)
     app.schedule("first", "on startup", workflow="works")
     async with lab(app, tmp_path, listening(SOCKET), clock) as it:
         await app.emit("works")
-        await all_settled(it)
+        await wait_for_all_settled(it)
         found = await scrape(tmp_path / "metrics.sock")
 
     assert found.all("craftcore_schedule_attempts_total", "schedule", "outcome") == {("first", "done"): 1}
@@ -184,7 +184,7 @@ def test_schedules_beyond_the_limit_are_counted_together(clock):
 @pytest.mark.anyio
 async def test_late_occurrence_is_counted_with_its_lateness(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 3600.0)
-    app = an_app(clock)
+    app = build_app(clock)
     app.schedule("hourly", "every 1h", workflow="works")
     async with lab(app, tmp_path, listening(SOCKET), clock) as it:
         clock.advance(hours=1, seconds=20)
@@ -193,12 +193,12 @@ async def test_late_occurrence_is_counted_with_its_lateness(tmp_path, clock, mon
         found = await scrape(tmp_path / "metrics.sock")
 
     assert found.value("craftcore_schedule_lateness_seconds_count") == 1
-    assert found.value("craftcore_schedule_lateness_seconds_sum") in (20, 22)  # its run may have begun by then
+    assert found.value("craftcore_schedule_lateness_seconds_sum") in (20, 22)  # the run may have started by then
 
 
 @pytest.mark.anyio
-async def test_occurrence_of_a_person_or_a_start_is_not_late(tmp_path, clock):
-    app = an_app(clock)
+async def test_manual_or_startup_occurrence_is_not_late(tmp_path, clock):
+    app = build_app(clock)
     app.schedule("first", "on startup", workflow="works")
     app.schedule("hourly", "0 * * * *", workflow="hangs")
     core = VirtualCore(tmp_path / "agent.db", clock)
@@ -220,7 +220,7 @@ async def test_occurrence_of_a_person_or_a_start_is_not_late(tmp_path, clock):
 @pytest.mark.anyio
 async def test_engines_in_a_process_have_separate_counters(tmp_path, clock):
     folders = [tmp_path / "one", tmp_path / "two"]
-    apps = [an_app(clock), an_app(clock)]
+    apps = [build_app(clock), build_app(clock)]
     async with lab(apps[0], folders[0], listening(SOCKET), clock) as one:
         async with lab(apps[1], folders[1], listening(SOCKET), clock) as two:
             for _ in range(3):
@@ -239,9 +239,9 @@ async def test_engines_in_a_process_have_separate_counters(tmp_path, clock):
 @pytest.mark.anyio
 async def test_metrics_socket_of_another_engine_is_not_taken_over(tmp_path, clock):
     shared = listening(f"unix:{tmp_path}/shared.sock")
-    async with lab(an_app(clock), tmp_path / "one", shared, clock):
+    async with lab(build_app(clock), tmp_path / "one", shared, clock):
         with pytest.raises(CannotCreate, match=r"another process listens at .*shared\.sock"):
-            async with lab(an_app(clock), tmp_path / "two", shared, clock):
+            async with lab(build_app(clock), tmp_path / "two", shared, clock):
                 raise AssertionError
 
         assert (await scrape(tmp_path / "shared.sock")).value("craftcore_database_read") == 1
@@ -255,7 +255,7 @@ async def test_metrics_without_the_extra_refuse_to_start_with_the_install_comman
         async with running(App(), tmp_path / "agent.db", listening(SOCKET)):
             raise AssertionError
     async with running(App(), tmp_path / "agent.db", Config()):
-        pass  # who listens nowhere needs nothing
+        pass  # without `listen` the extra is not needed
 
     assert not (tmp_path / "metrics.sock").exists()
 
@@ -263,7 +263,7 @@ async def test_metrics_without_the_extra_refuse_to_start_with_the_install_comman
 @pytest.mark.anyio
 async def test_engine_error_is_reported_as_without_metrics(tmp_path, clock):
     with pytest.raises(LookupError, match="of the program"):
-        async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
+        async with lab(build_app(clock), tmp_path, listening(SOCKET), clock):
             raise LookupError("of the program")
 
     assert not (tmp_path / "metrics.sock").exists()
@@ -271,19 +271,19 @@ async def test_engine_error_is_reported_as_without_metrics(tmp_path, clock):
 
 @pytest.mark.anyio
 async def test_engine_continues_when_its_metrics_end(tmp_path, clock, monkeypatch):
-    def ends(*_: object) -> None:
+    def raise_error(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(MetricsServer, "service_actions", ends)
-    app = an_app(clock)
+    monkeypatch.setattr(MetricsServer, "service_actions", raise_error)
+    app = build_app(clock)
     with capture_logs() as logs:
         async with lab(app, tmp_path, listening(SOCKET), clock) as it:
             await it.until(lambda: any(line["event"] == "metrics.stopped" for line in logs))
             assert (await it.settled((await app.emit("works")).id))["status"] == "DONE"
 
 
-def above(found: Scrape, histogram: str, bound: str) -> float:
-    """How many of its values were above that bound."""
+def count_above(found: Scrape, histogram: str, bound: str) -> float:
+    """Return the number of values above a bound of the histogram."""
     count, at_most = found.value(f"{histogram}_count"), found.value(f"{histogram}_bucket", le=bound)
     assert count is not None
     assert at_most is not None
@@ -293,35 +293,35 @@ def above(found: Scrape, histogram: str, bound: str) -> float:
 @pytest.mark.anyio
 async def test_blocked_loop_shows_in_the_lag_histogram(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(endpoint, "LAG_SECONDS", 0.01)
-    where = tmp_path / "metrics.sock"
-    async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
+    socket_path = tmp_path / "metrics.sock"
+    async with lab(build_app(clock), tmp_path, listening(SOCKET), clock):
         await anyio.sleep(0.02)
-        threading.Event().wait(0.3)  # on the loop, which does nothing else meanwhile
+        threading.Event().wait(0.3)  # blocks the loop
         with anyio.fail_after(PATIENCE):
-            while not (held_up := above(await scrape(where), "craftcore_loop_lag_seconds", "0.25")):
+            while not (late_count := count_above(await scrape(socket_path), "craftcore_loop_lag_seconds", "0.25")):
                 continue
 
-    assert held_up >= 1
+    assert late_count >= 1
 
 
 def test_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
-    where = tmp_path / "metrics.sock"
+    socket_path = tmp_path / "metrics.sock"
     with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
         daemon.ready()
-        assert stat.S_IMODE(where.stat().st_mode) == 0o600
+        assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
         assert craftcore(tmp_path, "emit", "greet", "--wait", "60").code == 0
 
-        ran = anyio.run(scrape, where)
+        ran = anyio.run(scrape, socket_path)
 
         assert ran.value("craftcore_attempts_total", workflow="greet", outcome="done") == 1
         daemon.kill()
-    assert where.exists()
+    assert socket_path.exists()
     with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
-        daemon.ready()  # the socket of the one that was killed is in nobody's way
+        daemon.ready()  # the socket file of the killed daemon is replaced
 
-        assert anyio.run(scrape, where).value("craftcore_epoch") == 2
+        assert anyio.run(scrape, socket_path).value("craftcore_epoch") == 2
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl, which is not here")
@@ -353,7 +353,7 @@ def test_check_finds_that_the_extra_is_missing(tmp_path):
     assert "FAIL  config: metrics.listen needs prometheus-client" in checked.stdout
 
 
-# What a scrape reads of the database
+# Database values in a scrape
 
 
 def test_gauges_show_the_state_of_the_database(tmp_path):
@@ -394,7 +394,7 @@ def test_oldest_ready_trigger_is_found_by_live_indexes(core):
     assert all("USING" in step and ("triggers_pending" in step or "triggers_claimed" in step) for step in touched)
 
 
-def test_scrape_before_the_boot_counts_work_of_a_dead_daemon_as_due(core, clock):
+def test_scrape_before_the_boot_counts_work_of_a_killed_daemon_as_due(core, clock):
     emit(core)
     start_one(core)
     clock.advance(7)
@@ -404,9 +404,9 @@ def test_scrape_before_the_boot_counts_work_of_a_dead_daemon_as_due(core, clock)
     counters.on_booted()
     after = scraped(render(core, counters))
 
-    found = [told.all("craftcore_triggers", "state") for told in (before, after)]
+    found = [each.all("craftcore_triggers", "state") for each in (before, after)]
     assert [(one["due",], one["claimed",], one["running",]) for one in found] == [(1, 0, 0), (0, 0, 1)]
-    assert [told.value("craftcore_ready_age_seconds") for told in (before, after)] == [7, 0]
+    assert [each.value("craftcore_ready_age_seconds") for each in (before, after)] == [7, 0]
     assert set(found[0]) == set(found[1])
 
 

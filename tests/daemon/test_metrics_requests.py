@@ -29,16 +29,16 @@ pytestmark = pytest.mark.anyio
 BODY = b"numbers 1\n"
 
 
-def opened(where: Endpoint | str, beside: Path, answer: Callable[[], bytes] = lambda: BODY) -> MetricsServer:
-    endpoint = Endpoint(where, "", 0) if isinstance(where, str) else where
-    return MetricsServer(endpoint, beside, lambda: ("text/plain", answer()))
+def open_server(address: Endpoint | str, database: Path, answer: Callable[[], bytes] = lambda: BODY) -> MetricsServer:
+    endpoint = Endpoint(address, "", 0) if isinstance(address, str) else address
+    return MetricsServer(endpoint, database, lambda: ("text/plain", answer()))
 
 
 @contextmanager
-def listening(where: Endpoint | Path, answer: Callable[[], bytes] = lambda: BODY) -> Iterator[MetricsServer]:
-    """It answers so, at that socket file or port."""
-    endpoint = Endpoint(str(where), "", 0) if isinstance(where, Path) else where
-    server = opened(endpoint, Path("agent.db"), answer)
+def serve(address: Endpoint | Path, answer: Callable[[], bytes] = lambda: BODY) -> Iterator[MetricsServer]:
+    """Serve the answer at a socket file or port until the end of the block."""
+    endpoint = Endpoint(str(address), "", 0) if isinstance(address, Path) else address
+    server = open_server(endpoint, Path("agent.db"), answer)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def test_scrape_is_answered_and_the_connection_closed(path):
-    with listening(path):
+    with serve(path):
         head, _, body = (await in_thread(ask, path)).partition(b"\r\n\r\n")
 
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -86,34 +86,34 @@ async def test_scrape_is_answered_and_the_connection_closed(path):
     ],
 )
 async def test_request_other_than_a_scrape_gets_an_error(path, request_, status):
-    with listening(path):
-        told = await in_thread(ask, path, request_)
+    with serve(path):
+        response = await in_thread(ask, path, request_)
 
-        assert told.startswith(f"HTTP/1.1 {status} ".encode())
-        assert (BODY in told) == (status == "200")
+        assert response.startswith(f"HTTP/1.1 {status} ".encode())
+        assert (BODY in response) == (status == "200")
         assert await is_answered(path)
 
 
 async def test_empty_request_is_closed(path):
-    with listening(path):
+    with serve(path):
         assert await in_thread(ask, path, b"\r\n\r\n") == b""
         assert await is_answered(path)
 
 
 async def test_request_in_pieces_is_answered(path):
-    def in_pieces() -> bytes:
+    def send_in_pieces() -> bytes:
         with closing(call(path)) as caller:
             for byte in REQUEST:
                 caller.sendall(bytes([byte]))
             return answer(caller)
 
-    with listening(path):
-        assert (await in_thread(in_pieces)).endswith(BODY)
+    with serve(path):
+        assert (await in_thread(send_in_pieces)).endswith(BODY)
 
 
 async def test_silent_client_is_closed_after_a_while(path, monkeypatch):
     monkeypatch.setattr(http_server.Handler, "timeout", 0.2)
-    with listening(path):
+    with serve(path):
         with ExitStack() as hanging:
             callers = [hanging.enter_context(closing(call(path))) for _ in range(8)]
             for caller in callers[::2]:
@@ -126,8 +126,8 @@ async def test_silent_client_is_closed_after_a_while(path, monkeypatch):
 
 
 async def test_silent_clients_do_not_block_a_scrape(path):
-    """The oldest of them goes when a newer one comes, long before its time is over."""
-    with listening(path):
+    """A new client replaces the oldest one before the timeout of the oldest one ends."""
+    with serve(path):
         with ExitStack() as hanging:
             callers = []
             for _ in range(45):
@@ -148,7 +148,7 @@ async def test_silent_clients_do_not_block_a_scrape(path):
 async def test_silent_clients_do_not_delay_the_end(path):
     began = anyio.current_time()
     with ExitStack() as hanging:
-        with listening(path):
+        with serve(path):
             callers = [hanging.enter_context(closing(call(path))) for _ in range(8)]
             for caller in callers:
                 caller.sendall(b"GET /metr")
@@ -174,11 +174,11 @@ HOSTS = {
 
 @pytest.mark.parametrize(("status", "host"), [(status, host) for status, hosts in HOSTS.items() for host in hosts])
 async def test_port_answers_only_requests_to_names_of_this_machine(status, host):
-    """A page whose name leads to 127.0.0.1 is read by a browser as its own: only its Host tells."""
-    where = ("127.0.0.1", free_port())
-    with listening(Endpoint("", *where)):
-        got = await in_thread(ask, where, f"GET /metrics HTTP/1.1\r\n{host}\r\n\r\n".encode())
-        old = await in_thread(ask, where, b"GET /metrics HTTP/1.0\r\n\r\n")
+    """A browser can treat a hostile page whose name resolves to 127.0.0.1 as local. Only the Host header differs."""
+    address = ("127.0.0.1", free_port())
+    with serve(Endpoint("", *address)):
+        got = await in_thread(ask, address, f"GET /metrics HTTP/1.1\r\n{host}\r\n\r\n".encode())
+        old = await in_thread(ask, address, b"GET /metrics HTTP/1.0\r\n\r\n")
 
     assert got.startswith(f"HTTP/1.1 {status} ".encode()), got
     assert (BODY in got) == (status == "200")
@@ -186,14 +186,14 @@ async def test_port_answers_only_requests_to_names_of_this_machine(status, host)
 
 
 async def test_socket_file_answers_any_host(path):
-    """No browser comes there, and its mode says who may."""
-    with listening(path):
+    """A browser cannot reach a socket file, and the file mode limits its clients."""
+    with serve(path):
         assert (await in_thread(ask, path, b"GET /metrics HTTP/1.1\r\nHost: any\r\n\r\n")).endswith(BODY)
 
 
 async def test_clients_that_never_read_do_not_block_a_scrape(path):
     huge = b"x" * (64 << 20)
-    with listening(path, lambda: huge):
+    with serve(path, lambda: huge):
         with ExitStack() as hanging:
             for _ in range(8):
                 hanging.enter_context(closing(call(path))).sendall(REQUEST)
@@ -203,7 +203,7 @@ async def test_clients_that_never_read_do_not_block_a_scrape(path):
 
 async def test_clients_that_leave_at_once_are_no_error(path):
     with capture_logs() as logs:
-        with listening(path):
+        with serve(path):
             for number in range(http_server.CONNECTIONS):
                 with closing(call(path)) as caller:
                     if number % 2:
@@ -216,12 +216,12 @@ async def test_clients_that_leave_at_once_are_no_error(path):
 async def test_failed_answer_is_logged_and_the_next_scrape_succeeds(path):
     failures = [LookupError("a bug")]
 
-    def told() -> bytes:
+    def fail_once() -> bytes:
         if failures:
             raise failures.pop()
         return BODY
 
-    with listening(path, told), capture_logs() as logs:
+    with serve(path, fail_once), capture_logs() as logs:
         assert await in_thread(ask, path) == b""
         assert await is_answered(path)
 
@@ -232,14 +232,14 @@ async def test_metrics_server_without_a_descriptor_waits_and_continues(path, mon
     monkeypatch.setattr(http_server, "FULL_SECONDS", 0.01)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with capture_logs() as logs:
-        with listening(path):
+        with serve(path):
             assert await is_answered(path)
             callers = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(8)]
             filled = [os.open(os.devnull, os.O_RDONLY)]
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(filled) + 1, limits[1]))
             try:
                 for caller in callers:
-                    with suppress(OSError):  # a connection that ends leaves a place
+                    with suppress(OSError):  # the end of a connection frees a descriptor
                         while True:
                             filled.append(os.open(os.devnull, os.O_RDONLY))
                     caller.connect(str(path))
@@ -256,7 +256,7 @@ async def test_metrics_server_without_a_descriptor_waits_and_continues(path, mon
     assert logs[0]["event"] == "metrics.refused"
 
 
-# Where it listens
+# Listening addresses
 
 
 async def test_relative_socket_path_is_beside_the_real_database(tmp_path):
@@ -264,14 +264,14 @@ async def test_relative_socket_path_is_beside_the_real_database(tmp_path):
     (tmp_path / "real" / "agent.db").touch()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "agent.db")
 
-    with closing(opened("m.sock", tmp_path / "link.db")):
+    with closing(open_server("m.sock", tmp_path / "link.db")):
         assert (tmp_path / "real" / "m.sock").is_socket()
 
 
 async def test_metrics_socket_is_private_with_any_umask(path):
     umask = os.umask(0)
     try:
-        listener = opened(str(path), path)
+        listener = open_server(str(path), path)
     finally:
         os.umask(umask)
 
@@ -283,19 +283,19 @@ async def test_metrics_socket_is_private_with_any_umask(path):
 async def test_metrics_socket_path_longer_than_an_address_works(tmp_path):
     folder = tmp_path / ("d" * 200)
     folder.mkdir()
-    with closing(opened("m" * 200, folder / "agent.db")):
+    with closing(open_server("m" * 200, folder / "agent.db")):
         pass
 
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("what", ["file", "folder", "link"])
-async def test_file_in_place_of_the_metrics_socket_is_left_alone(path, what):
-    {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[what]()
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+async def test_file_in_place_of_the_metrics_socket_is_left_alone(path, kind):
+    {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[kind]()
     before = path.lstat()
 
     with pytest.raises(CannotCreate, match=r"metrics\.sock exists and is not a socket"):
-        opened(str(path), path)
+        open_server(str(path), path)
 
     assert path.lstat().st_ino == before.st_ino
 
@@ -303,15 +303,15 @@ async def test_file_in_place_of_the_metrics_socket_is_left_alone(path, what):
 async def test_stale_metrics_socket_is_replaced_and_a_used_socket_is_not(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))
-    with closing(opened(str(path), path)):
+    with closing(open_server(str(path), path)):
         with pytest.raises(CannotCreate, match="another process listens at"):
-            opened(str(path), path)
+            open_server(str(path), path)
 
         assert path.is_socket()
 
 
 async def test_metrics_socket_replaced_by_another_process_stays(path):
-    listener = opened(str(path), path)
+    listener = open_server(str(path), path)
     path.unlink()
     path.touch()
 
@@ -322,8 +322,8 @@ async def test_metrics_socket_replaced_by_another_process_stays(path):
 
 async def test_port_in_use_and_missing_folder_are_reported(tmp_path):
     port = free_port()
-    with closing(opened(Endpoint("", "127.0.0.1", port), tmp_path)):
+    with closing(open_server(Endpoint("", "127.0.0.1", port), tmp_path)):
         with pytest.raises(CannotCreate, match=rf"cannot listen at 127\.0\.0\.1:{port}: Address already in use"):
-            opened(Endpoint("", "127.0.0.1", port), tmp_path)
+            open_server(Endpoint("", "127.0.0.1", port), tmp_path)
     with pytest.raises(CannotCreate, match=r"cannot listen at .*/missing/m\.sock: No such file"):
-        opened("missing/m.sock", tmp_path / "agent.db")
+        open_server("missing/m.sock", tmp_path / "agent.db")

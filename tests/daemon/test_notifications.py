@@ -26,13 +26,13 @@ UNHANDLED = "SELECT 1 FROM notices WHERE seq > (SELECT CAST(value AS INTEGER) FR
 
 
 @pytest.fixture(autouse=True)
-def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often: the seconds between two looks are not what is tested."""
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the intervals of the notification loop."""
     for name in ("LOOK_SECONDS", "REST_SECONDS", "HEALTH_SECONDS"):
         monkeypatch.setattr(notification_loop, name, 0.01)
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("notified")
 
     @app.workflow("asks")
@@ -56,7 +56,7 @@ def settings(folder: Path, text: str) -> Config:
 
 
 async def test_webhook_receives_each_event_as_json(tmp_path):
-    app = an_app()
+    app = build_app()
     with a_provider() as provider:
         config = settings(tmp_path, f'[[notify]]\non = ["question", "failed"]\nwebhook = "{provider.url}/hook?a=1"\n')
         async with running(app, tmp_path / "agent.db", config) as engine:
@@ -76,7 +76,7 @@ async def test_webhook_receives_each_event_as_json(tmp_path):
 
 
 async def test_webhook_that_is_refused_after_a_lost_answer_asks_no_person(tmp_path):
-    app = an_app()
+    app = build_app()
 
     def reset_then_refuse(handler: Handler, asked: Asked) -> None:
         if len(provider.asked) == 1:
@@ -100,21 +100,21 @@ async def test_webhook_that_is_refused_after_a_lost_answer_asks_no_person(tmp_pa
 
 
 async def test_command_receives_the_text_and_the_document(tmp_path):
-    program = "import os,sys;open('told','w').write(os.environ['CRAFTCORE_NOTIFICATION']+'|'+sys.stdin.read())"
+    program = "import os,sys;open('received','w').write(os.environ['CRAFTCORE_NOTIFICATION']+'|'+sys.stdin.read())"
     argv = json.dumps([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {program}"])
     config = settings(tmp_path, f'[[notify]]\non = "failed"\nworkflow = "fa*"\ncommand = {argv}\n')
-    app = an_app()
+    app = build_app()
     async with running(app, tmp_path / "agent.db", config) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
         await app.emit("fails")
-        await it.until(lambda: (tmp_path / "told").exists() and "|{" in (tmp_path / "told").read_text())
-    text, _, document = (tmp_path / "told").read_text().partition("|")
+        await it.until(lambda: (tmp_path / "received").exists() and "|{" in (tmp_path / "received").read_text())
+    text, _, document = (tmp_path / "received").read_text().partition("|")
     assert text.startswith("fails has failed: VALIDATION_ERROR: no such customer (craftcore trigger why ")
     assert json.loads(document)["count"] == 1
 
 
 async def test_ping_reports_success_and_failure_of_a_schedule(tmp_path):
-    app = an_app()
+    app = build_app()
     app.schedule("hourly", "every 1h", workflow="greet")
     app.schedule("broken", "every 1h", workflow="fails")
     with a_provider() as provider:
@@ -128,33 +128,33 @@ async def test_ping_reports_success_and_failure_of_a_schedule(tmp_path):
 
 
 async def test_functions_of_the_app_are_called_for_failures_and_questions(tmp_path):
-    app = an_app()
-    told: list[Any] = []
+    app = build_app()
+    received: list[Any] = []
 
     @app.on_failure
     async def note(failure: Notification) -> None:
-        told.append(failure)
+        received.append(failure)
         raise Fail("VALIDATION_ERROR", "and this fails, too")
 
     @app.on_question
     async def remind(ctx: TaskContext, question: Notification) -> None:
-        told.append(question)
+        received.append(question)
 
     async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
         failed = await app.emit("fails")
-        await it.until(lambda: len(told) == 1)
+        await it.until(lambda: len(received) == 1)
         await app.emit("asks")
-        await it.until(lambda: len(told) == 2)
+        await it.until(lambda: len(received) == 2)
         await it.until(lambda: not it.rows(UNHANDLED))
         await it.idle()
-    assert [(type(one), one.kind) for one in told] == [(Notification, "failed"), (Notification, "question")]
-    assert told[0].id == failed.id
+    assert [(type(one), one.kind) for one in received] == [(Notification, "failed"), (Notification, "question")]
+    assert received[0].id == failed.id
 
 
 async def test_doubt_in_a_failure_handler_is_notified(tmp_path):
-    """It waited for a person, and nobody was told."""
-    app, heard = an_app(), list[Notification]()
+    """A doubt in a failure handler waits for a person, so it must be notified."""
+    app, notifications = build_app(), list[Notification]()
 
     @app.action("pay_back", irreversible=True)
     async def pay_back(call: Call) -> str:
@@ -166,24 +166,24 @@ async def test_doubt_in_a_failure_handler_is_notified(tmp_path):
 
     @app.on_question
     async def tell(question: Notification) -> None:
-        heard.append(question)
+        notifications.append(question)
 
     async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
         await app.emit("fails")
-        await it.until(lambda: bool(heard))
+        await it.until(lambda: bool(notifications))
 
-    assert [(one.kind, one.workflow) for one in heard] == [("in_doubt", "on_failure.refund")]
+    assert [(one.kind, one.workflow) for one in notifications] == [("in_doubt", "on_failure.refund")]
 
 
-@pytest.mark.parametrize("sign", ["x", "\u4e2d", "\U0001f600", "\0"])
-async def test_digest_of_long_texts_is_sent(tmp_path, monkeypatch, sign):
+@pytest.mark.parametrize("character", ["x", "\u4e2d", "\U0001f600", "\0"])
+async def test_digest_of_long_texts_is_sent(tmp_path, monkeypatch, character):
     monkeypatch.setattr(notification_loop, "LOOK_SECONDS", 1.0)
-    app = an_app()
+    app = build_app()
 
     @app.workflow("breaks")
     async def breaks() -> None:
-        raise Fail("VALIDATION_ERROR", sign * 2_000)
+        raise Fail("VALIDATION_ERROR", character * 2_000)
 
     program = "import os,sys; os.environ['CRAFTCORE_NOTIFICATION']; sys.stdin.read()"
     argv = json.dumps([sys.executable, "-c", program])
@@ -197,7 +197,7 @@ async def test_digest_of_long_texts_is_sent(tmp_path, monkeypatch, sign):
 
 
 async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
-    app = an_app()
+    app = build_app()
     config = settings(tmp_path, '[[notify]]\non = ["failed", "dead"]\ncommand = ["false"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
@@ -212,7 +212,7 @@ async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
 
 
 async def test_damaged_notice_is_skipped_and_later_events_are_notified(tmp_path):
-    app = an_app()
+    app = build_app()
     config = settings(tmp_path, '[[notify]]\non = "failed"\ncommand = ["true"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
@@ -227,8 +227,8 @@ async def test_damaged_notice_is_skipped_and_later_events_are_notified(tmp_path)
         assert failed.id in row["payload_json"]
 
 
-async def test_lasting_trouble_is_notified_once_and_its_end(tmp_path):
-    app = an_app()
+async def test_lasting_trouble_and_its_end_are_notified_once_each(tmp_path):
+    app = build_app()
     config = settings(tmp_path, '[[notify]]\non = "unhealthy"\ncommand = ["true"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
         it = Lab(app, engine, tmp_path / "agent.db")
@@ -250,7 +250,7 @@ def test_handler_with_other_arguments_is_refused():
     with pytest.raises(ConfigInvalid, match="must take one argument, a Notification"):
 
         @app.on_failure
-        async def told() -> None: ...
+        async def without_argument() -> None: ...
 
     with pytest.raises(ConfigInvalid, match=r"declare it with @app\.on_question"):
         app.on_question("asks")  # type: ignore[type-var]

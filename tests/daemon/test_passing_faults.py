@@ -64,7 +64,7 @@ from craftcore.storage import checkpoints
 class Capabilities(ctypes.Structure):
     _fields_ = [(f"{name}{half}", ctypes.c_uint32) for half in (0, 1) for name in ("effective", "permitted", "kept")]
 
-def give_up_reading_everything():  # root enters every directory, and would find none that is closed
+def drop_read_capabilities():  # root can enter every directory otherwise
     libc = ctypes.CDLL(None, use_errno=True)
     version = (ctypes.c_uint32 * 2)(0x20080522, 0)
     own = Capabilities()
@@ -72,7 +72,7 @@ def give_up_reading_everything():  # root enters every directory, and would find
     own.effective0 &= ~0b110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
     assert libc.capset(version, ctypes.byref(own)) == 0
 
-give_up_reading_everything()
+drop_read_capabilities()
 live_state.LOOK_SECONDS = 0.05
 daemon_process.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = 0.05
 checkpoints.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
@@ -83,7 +83,7 @@ trace = open("trace", "a")
 @app.workflow("again")
 async def again() -> None:
     print("again", file=trace, flush=True)
-    await anyio.sleep(0.3)  # longer than the writer needs to find itself idle
+    await anyio.sleep(0.3)  # longer than the idle time of the writer
     await app.emit("again")
 """
 
@@ -101,7 +101,7 @@ def emit(folder: Path, workflow: str) -> None:
 
 
 @contextlib.contextmanager
-def closed(folder: Path) -> Iterator[None]:
+def close_directory(folder: Path) -> Iterator[None]:
     folder.chmod(0)
     try:
         yield
@@ -150,22 +150,22 @@ def test_start_that_waits_for_space_frees_the_lock_and_exits_0_at_sigterm(folder
 # A full disk at the end
 
 
-def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int, str]:
-    """The exit code and the log of a daemon that was told to end twice, with work in its hands."""
+def stop_twice_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int, str]:
+    """Stop a daemon with running work twice on a full disk. Return its exit code and log."""
     (folder / "app.py").write_text(FULL)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "endless")
         until(lambda: read_trace(folder) == ["begun"], "the work to begin")
         (folder / "full").touch()
-        until(lambda: notices_full_disk(daemon, folder), "the daemon to find the disk full")
+        until(lambda: has_noticed_full_disk(daemon, folder), "the daemon to find the disk full")
         daemon.wait_for_notification("STATUS=disk full")
         if is_note_refused:
             lock = folder / "agent.db.lock"
             lock.unlink()
             lock.mkdir()
         daemon.signal(signal.SIGTERM)
-        until(lambda: "daemon.stopping" in daemon.log, "the first signal to be heard")
+        until(lambda: "daemon.stopping" in daemon.log, "the first signal to be handled")
         daemon.signal(signal.SIGTERM)
         code = daemon.wait()
         if is_note_refused:
@@ -174,14 +174,14 @@ def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int,
     return code, daemon.log
 
 
-def notices_full_disk(daemon: DaemonProcess, folder: Path) -> bool:
-    """The disk is full for the daemon only, which finds it at its next commit."""
+def has_noticed_full_disk(daemon: DaemonProcess, folder: Path) -> bool:
+    """Return whether the daemon, for which alone the disk is full, has noticed it at a commit."""
     emit(folder, "greet")
     return "commit.postponed" in daemon.log
 
 
-def again(folder: Path) -> tuple[str, str, int, int]:
-    """The log of the next start, and what became of the trigger: its status, crashes and attempts."""
+def start_again(folder: Path) -> tuple[str, str, int, int]:
+    """Start the daemon again. Return its log and the status, crashes and attempts of the trigger."""
     with a_daemon(folder, "app:app", "--paused") as daemon:
         daemon.ready()
         connection = apsw.Connection(str(folder / "agent.db"))
@@ -195,11 +195,11 @@ def again(folder: Path) -> tuple[str, str, int, int]:
 
 
 def test_sigterm_on_a_full_disk_ends_with_0_and_the_next_start_counts_no_crash(folder):
-    code, log = cut_off_on_a_full_disk(folder, is_note_refused=False)
+    code, log = stop_twice_on_a_full_disk(folder, is_note_refused=False)
 
     assert code == 0, log
     assert "engine.end_noted" in log
-    _, status, crashes, attempts = again(folder)
+    _, status, crashes, attempts = start_again(folder)
     assert (status, crashes, attempts) == ("PENDING", 0, 0)
     connection = apsw.Connection(str(folder / "agent.db"))
     assert connection.execute("SELECT count(*), count(ended_at) FROM epochs").fetchall() == [(2, 2)]
@@ -210,11 +210,11 @@ def test_sigterm_on_a_full_disk_ends_with_0_and_the_next_start_counts_no_crash(f
 
 
 def test_sigterm_on_a_full_disk_without_an_end_note_exits_74_and_counts_as_a_crash(folder):
-    code, log = cut_off_on_a_full_disk(folder, is_note_refused=True)
+    code, log = stop_twice_on_a_full_disk(folder, is_note_refused=True)
 
     assert code == 74, log
     assert "engine.end_not_noted" in log
-    _, status, crashes, _ = again(folder)
+    _, status, crashes, _ = start_again(folder)
     assert (status, crashes) == ("PENDING", 1)
 
 
@@ -245,21 +245,23 @@ def test_inaccessible_directory_degrades_a_daemon_that_recovers_by_itself(folder
         daemon.ready()
         trace = trace or (folder / "trace").open()
         emit(folder, "again")
-        said = ""
+        logged = ""
 
-        def says(*events: str) -> bool:
-            nonlocal said
-            said += log.read()
-            return all(event in said for event in events)
+        def has_logged(*events: str) -> bool:
+            nonlocal logged
+            logged += log.read()
+            return all(event in logged for event in events)
 
-        with closed(folder):
+        with close_directory(folder):
             daemon.wait_for_notification("STATUS=degraded, the database cannot be opened")
-            until(lambda: says("daemon.degraded", "retention.postponed", "lock.missing"), "all of them to be said")
+            until(
+                lambda: has_logged("daemon.degraded", "retention.postponed", "lock.missing"), "all events to be logged"
+            )
             trace.read()
             until(lambda: trace.read(), "the work to go on")
             until(lambda: trace.read(), "the work to go on")
             until(lambda: trace.read(), "the work to go on")
-        until(lambda: says("daemon.recovered"), "the daemon to recover")
+        until(lambda: has_logged("daemon.recovered"), "the daemon to recover")
         daemon.wait_for_notification("STATUS=running")
         daemon.signal(signal.SIGTERM)
 
@@ -271,8 +273,8 @@ def test_inaccessible_directory_degrades_a_daemon_that_recovers_by_itself(folder
     assert daemon.log.count("daemon.degraded") == 1
 
 
-def unreachable(port: int) -> float | None:
-    """The metric, of a whole scrape."""
+def unreachable_metric(port: int) -> float | None:
+    """Return the value of the metric in a scrape."""
     body = ask(("127.0.0.1", port)).partition(b"\r\n\r\n")[2]
     return scraped(body).value("craftcore_database_unreachable")
 
@@ -283,28 +285,28 @@ def test_inaccessible_directory_shows_in_the_metrics(folder):
     (folder / "craftcore.toml").write_text(f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
     with a_daemon(folder, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
         daemon.ready()
-        before = unreachable(port)
-        with closed(folder):
-            meanwhile = unreachable(port)
-        after = unreachable(port)
+        before = unreachable_metric(port)
+        with close_directory(folder):
+            meanwhile = unreachable_metric(port)
+        after = unreachable_metric(port)
 
     assert (before, meanwhile, after) == (0, 1, 0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is let into a closed directory")
-def test_status_and_doctor_tell_of_a_directory_that_the_daemon_cannot_enter(folder):
+def test_status_and_doctor_report_a_directory_that_the_daemon_cannot_enter(folder):
     (folder / "app.py").write_text(CLOSED)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
-        def told() -> dict[str, str]:
+        def status_reasons() -> dict[str, str]:
             return {one["code"]: one["text"] for one in call_command(folder, "--json", "status").json["reasons"]}
 
-        with closed(folder):
-            until(lambda: "directory" in told(), "status to tell of it")
-            text = told()["directory"]
+        with close_directory(folder):
+            until(lambda: "directory" in status_reasons(), "status to report it")
+            text = status_reasons()["directory"]
             doctor = call_command(folder, "doctor")
-        until(lambda: "directory" not in told(), "status to forget it")
+        until(lambda: "directory" not in status_reasons(), "status to drop it")
 
     assert "cannot enter the directory of its database" in text
     assert "Permission denied" in text
@@ -313,7 +315,7 @@ def test_status_and_doctor_tell_of_a_directory_that_the_daemon_cannot_enter(fold
 
 
 def test_inaccessible_lock_file_is_refused_and_not_taken_for_removed(folder):
-    """A folder that is a file by now: also root is refused there, with another error than that of a missing file."""
+    """The folder is replaced by a file, which also root cannot enter, with another error than for a missing file."""
     inner = folder / "inner"
     inner.mkdir(mode=0o700)
     with DaemonLock.acquire(inner / "agent.db", pid=os.getpid(), host="h", now=1.0) as lock:
@@ -334,7 +336,7 @@ from craftcore.clock import SystemClock
 from craftcore.errors import StorageFull
 from craftcore.storage.database import Database
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # room to make the file, and not to lengthen it
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # enough to create the file, and not to extend it
 try:
     with Database(sys.argv[1], SystemClock()).reading():
         print("read")
@@ -344,18 +346,18 @@ except StorageFull as error:
 
 
 def test_unreadable_database_for_lack_of_space_is_a_full_disk(folder):
-    """SQLite makes the shared memory file also for a reader, and says of a full disk: disk I/O error."""
+    """SQLite creates the shared memory file also for a reader, and reports a full disk as a disk I/O error."""
     emit(folder, "greet")
     assert not (folder / "agent.db-shm").exists()
 
-    told = run_python(["-c", REALLY_FULL, "agent.db"], folder)
+    ended = run_python(["-c", REALLY_FULL, "agent.db"], folder)
 
-    assert "no room for the shared memory file" in told.out, told
+    assert "no room for the shared memory file" in ended.out, ended
 
 
 def test_lock_file_without_space_is_a_full_disk(folder):
     child = os.fork()
-    if child == 0:  # the limit would hold for the test run as well
+    if child == 0:  # in a child, since the limit cannot be raised again
         import resource
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.processes import PATIENCE, craftcore, environment, until
 
-APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
+UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child"]
 """A program as process 1 of its own process namespace."""
 
 APP = """
@@ -33,14 +33,14 @@ def find(name, state=""):
     for id in filter(str.isdigit, os.listdir("/proc")):
         try:
             head, rest = open(f"/proc/{id}/stat").read().split(") ", 1)
-        except OSError:  # it has been reaped meanwhile
+        except OSError:  # the process was reaped meanwhile
             continue
         if head.endswith(f"({name}") and rest.startswith(state):
             return f"/proc/{id}"
 
 @app.workflow("leaves")
 def leaves() -> str:
-    # The shell ends, and with it the parent of a program that ends when the pipe is closed.
+    # The shell ends before its child, which ends when the pipe is closed.
     reader, writer = os.pipe()
     subprocess.run(["setsid", "sh", "-c", "exec 3<&0; cat <&3 &"], stdin=reader)
     os.close(reader)
@@ -57,22 +57,22 @@ def starts() -> int:
     leaves()
     return program.wait()
 
-@app.workflow("goes_on")
-def goes_on() -> None:
+@app.workflow("waits")
+def waits() -> None:
     open("begun", "w").close()
     until(lambda: os.path.exists("go"))
 """
 
 
-def _may_be_apart() -> bool:
+def can_unshare() -> bool:
     try:
-        return subprocess.run([*APART, "true"], capture_output=True).returncode == 0
+        return subprocess.run([*UNSHARE, "true"], capture_output=True).returncode == 0
     except OSError:
         return False
 
 
 pytestmark = pytest.mark.skipif(
-    not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)"
+    not can_unshare(), reason="this machine lets nobody have users of their own (unshare --user)"
 )
 
 
@@ -80,26 +80,26 @@ pytestmark = pytest.mark.skipif(
 def daemon_as_process_one(
     folder: Path, *before: str, stdin: int | None = None
 ) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
-    """Run a daemon that is ready; yield its namespace, process 1 and the daemon, by their IDs outside."""
+    """Run a daemon until it is ready. Yield its namespace and the outer pids of process 1 and the daemon."""
     (folder / "app.py").write_text(APP)
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "run", "app:app"]
     log = folder / "log"
     with (
         log.open("wb") as stderr,
         subprocess.Popen(
-            [*before, *APART, *command], cwd=folder, env=environment(), stdin=stdin, stderr=stderr
-        ) as apart,
+            [*before, *UNSHARE, *command], cwd=folder, env=environment(), stdin=stdin, stderr=stderr
+        ) as namespace,
     ):
         try:
-            until(lambda: b"daemon.ready" in log.read_bytes() or apart.poll() is not None, "the daemon")
-            assert apart.poll() is None, log.read_text()
-            first = child_of(apart.pid)
-            yield apart, first, child_of(first)
+            until(lambda: b"daemon.ready" in log.read_bytes() or namespace.poll() is not None, "the daemon")
+            assert namespace.poll() is None, log.read_text()
+            first = child_pid(namespace.pid)
+            yield namespace, first, child_pid(first)
         finally:
-            apart.kill()
+            namespace.kill()
 
 
-def child_of(process: int) -> int:
+def child_pid(process: int) -> int:
     [child] = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return int(child)
 
@@ -113,32 +113,32 @@ def test_process_1_reaps_orphans_but_no_program_of_a_handler(tmp_path, workflow,
 
 
 def test_process_1_passes_a_signal_on_and_exits_with_the_code_of_the_daemon(tmp_path) -> None:
-    with daemon_as_process_one(tmp_path) as (apart, first, _):
+    with daemon_as_process_one(tmp_path) as (namespace, first, _):
         os.kill(first, signal.SIGTERM)
 
-        assert apart.wait(PATIENCE) == 0
+        assert namespace.wait(PATIENCE) == 0
     assert '"event":"daemon.stopped"' in (tmp_path / "log").read_text()
 
 
 def test_process_1_ends_when_the_daemon_is_killed(tmp_path) -> None:
-    with daemon_as_process_one(tmp_path) as (apart, _, daemon):
+    with daemon_as_process_one(tmp_path) as (namespace, _, daemon):
         os.kill(daemon, signal.SIGKILL)
 
-        assert apart.wait(PATIENCE) == 128 + signal.SIGKILL
+        assert namespace.wait(PATIENCE) == 128 + signal.SIGKILL
 
 
 def test_terminal_interrupt_reaches_the_daemon_once(tmp_path) -> None:
-    """Ctrl-C goes to both processes. A second one would cancel what still runs."""
-    ours, theirs = pty.openpty()
-    with daemon_as_process_one(tmp_path, "setsid", "--ctty", stdin=theirs) as (apart, *_):
-        os.close(theirs)
-        assert craftcore(tmp_path, "emit", "goes_on").code == 0
+    """Ctrl-C reaches both processes, and a second one would cancel running work."""
+    terminal, child_terminal = pty.openpty()
+    with daemon_as_process_one(tmp_path, "setsid", "--ctty", stdin=child_terminal) as (namespace, *_):
+        os.close(child_terminal)
+        assert craftcore(tmp_path, "emit", "waits").code == 0
         until((tmp_path / "begun").exists, "the workflow")
-        os.write(ours, b"\x03")
+        os.write(terminal, b"\x03")
         log = tmp_path / "log"
         until(lambda: b"daemon.stopping" in log.read_bytes(), "the interrupt")
         (tmp_path / "go").touch()
 
-        assert apart.wait(PATIENCE) == 0
-    os.close(ours)
+        assert namespace.wait(PATIENCE) == 0
+    os.close(terminal)
     assert "daemon.hurrying" not in log.read_text()

@@ -34,7 +34,7 @@ async def buy(ctx: TaskContext, number: int) -> int:
 
 
 def run(*command: str) -> None:
-    """A tool of the machine. Skips the test when it is missing or refused."""
+    """Run a system tool. Skip the test when the tool is missing or refused."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def run(*command: str) -> None:
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Iterator[Path]:
-    """A directory in which QUOTA_BYTES can be written."""
+    """Yield a directory with a quota of QUOTA_BYTES."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts a file system")
     image, mounted = tmp_path / "image", tmp_path / "mounted"
@@ -65,7 +65,7 @@ def limited(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(tmp_path: Path, limited: Path) -> Path:
-    """Only the database is under the quota: not the log, nor the trace of what was done."""
+    """Return a home folder in which only the database is under the quota."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "app.py").write_text(APP)
@@ -74,8 +74,8 @@ def folder(tmp_path: Path, limited: Path) -> Path:
     return home
 
 
-def spend(limited: Path) -> Path:
-    """Fill what is left of the quota; the file that does."""
+def fill_quota(limited: Path) -> Path:
+    """Fill the rest of the quota and return the file that fills it."""
     filler = limited / "filler"
     with filler.open("wb", buffering=0) as file:
         for piece in (1 << 16, 1 << 12):
@@ -92,7 +92,7 @@ def buy(folder: Path, number: int) -> Result:
 
 
 def test_spent_quota_is_reported_by_emit_and_a_start_waits_for_space(folder, limited):
-    filler = spend(limited)
+    filler = fill_quota(limited)
     refused = buy(folder, 1)
     with a_daemon(folder, "app:app") as daemon:
         status = daemon.wait_for_notification("STATUS=disk full, cannot start")
@@ -100,7 +100,7 @@ def test_spent_quota_is_reported_by_emit_and_a_start_waits_for_space(folder, lim
         run("btrfs", "filesystem", "sync", str(limited))
         daemon.ready()
         accepted = buy(folder, 2)
-        until(lambda: read_trace(folder) == ["0", "2"], "what was accepted to be done")
+        until(lambda: read_trace(folder) == ["0", "2"], "the accepted work to run")
         daemon.signal(signal.SIGTERM)
 
         assert daemon.wait() == 0, daemon.log

@@ -17,8 +17,8 @@ from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.older_copies import copy, held, put_back, release
 
 
-def an_app(provider: Callable[..., Any]) -> App:
-    """A workflow that waits for a word, and pays."""
+def build_app(provider: Callable[..., Any]) -> App:
+    """Build an app whose workflow waits for `go` and pays."""
     app = App("payer")
 
     async def pay(call: Call, *, to: str) -> Any:
@@ -37,7 +37,7 @@ def an_app(provider: Callable[..., Any]) -> App:
 @pytest.mark.anyio
 async def test_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about(tmp_path):
     provider = Provider()
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
         copied = copy(it.path)
@@ -46,7 +46,7 @@ async def test_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about
     assert len(provider.calls) == 1
 
     put_back(copied, it.path)
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         assert held(it) == (
             "the database is older than its lock file (call mark 1, and the database has 0): it was restored"
         )
@@ -60,7 +60,7 @@ async def test_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about
 @pytest.mark.anyio
 async def test_copy_restored_a_second_time_is_detected_again(tmp_path):
     provider = Provider()
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
         await it.waiting(task_id)
         copied = copy(it.path)
@@ -69,60 +69,60 @@ async def test_copy_restored_a_second_time_is_detected_again(tmp_path):
 
     for _ in range(2):
         put_back(copied, it.path)
-        async with lab(an_app(provider), tmp_path) as it:
+        async with lab(build_app(provider), tmp_path) as it:
             assert held(it) is not None
             release(it)
             await it.until(lambda: it.engine.feeder.holds.everything is None)
-        async with lab(an_app(provider), tmp_path) as it:
-            assert held(it) is None, "what a person released stays released"
+        async with lab(build_app(provider), tmp_path) as it:
+            assert held(it) is None, "a release by a person is permanent"
 
 
 @pytest.mark.anyio
 async def test_copy_that_knows_every_payment_is_not_held(tmp_path):
     provider = Provider()
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
-        await it.app.signal(await _waiting(it, task_id), "go")
+        await it.app.signal(await wait_until_waiting(it, task_id), "go")
         await it.ended(task_id)
         copied = copy(it.path)
 
     put_back(copied, it.path)
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         assert held(it) is None
         await it.idle()
     assert len(provider.calls) == 1
 
 
-async def _waiting(it: Lab, task_id: str) -> str:
+async def wait_until_waiting(it: Lab, task_id: str) -> str:
     await it.waiting(task_id)
     return task_id
 
 
 @pytest.mark.anyio
 async def test_copy_from_before_the_first_daemon_is_detected(tmp_path):
-    """No daemon had given the file an epoch when it was copied."""
+    """The copy was made before a daemon gave the file an epoch."""
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("pay")
     copied = copy(tmp_path / "agent.db")
-    async with lab(an_app(Provider()), tmp_path) as it:
+    async with lab(build_app(Provider()), tmp_path) as it:
         await it.idle()
 
     put_back(copied, tmp_path / "agent.db")
-    async with lab(an_app(Provider()), tmp_path) as it:
+    async with lab(build_app(Provider()), tmp_path) as it:
         assert held(it) == "the database is older than its lock file (epoch 1): it was restored"
 
 
 @pytest.mark.anyio
 async def test_crash_between_intent_and_mark_is_not_taken_for_a_restore(tmp_path):
-    """The database has the mark, the lock file does not: it can only be so when the call was not made."""
-    async with lab(an_app(Provider()), tmp_path) as it:
+    """The mark is in the database and not in the lock file, which proves that the call was not made."""
+    async with lab(build_app(Provider()), tmp_path) as it:
         await it.idle()
     core = VirtualCore(it.path, VirtualClock())
     with core.transaction() as tx:
         tx.run("INSERT INTO facts (name, value) VALUES ('call_mark', '1')")
     core.close()
 
-    async with lab(an_app(Provider()), tmp_path) as it:
+    async with lab(build_app(Provider()), tmp_path) as it:
         assert held(it) is None
         note, _ = read_note(it.path)
         assert note is not None
@@ -138,7 +138,7 @@ async def test_call_mark_is_in_the_lock_file_before_the_provider_is_called(tmp_p
         noted.append(note.call_mark if note is not None and is_held else None)
         return "ref"
 
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         for _ in range(2):
             task_id = (await it.app.emit("pay")).id
             await it.waiting(task_id)
@@ -152,7 +152,7 @@ async def test_call_mark_is_in_the_lock_file_before_the_provider_is_called(tmp_p
 @pytest.mark.anyio
 async def test_calls_wait_while_the_mark_cannot_be_written(tmp_path):
     provider = Provider()
-    async with lab(an_app(provider), tmp_path) as it:
+    async with lab(build_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay", max_attempts=1_000)).id
         await it.waiting(task_id)
         lock = Path(lock_path(it.path))

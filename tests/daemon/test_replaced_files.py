@@ -29,7 +29,7 @@ def delete(path: Path) -> None:
 
 
 def replace(path: Path) -> None:
-    """By a copy, as an editor or rsync does."""
+    """Replace the file by a copy, as an editor or rsync does."""
     copy = path.with_name("copy")
     shutil.copy(path, copy)
     copy.rename(path)
@@ -56,8 +56,8 @@ def is_done(folder: Path, id: str) -> bool:
     return bool(call_command(folder, "--json", "trigger", "show", id).json["status"] == "DONE")
 
 
-def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
-    """A daemon with something in its WAL, and what was accepted."""
+def start_busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
+    """Fill the WAL of a daemon and return the results of its emits."""
     daemon.ready()
     results = [emit(folder, number) for number in range(3)]
     until(lambda: len(greeted(folder)) == 3, "three to run")
@@ -65,7 +65,7 @@ def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
 
 
 @pytest.mark.parametrize(
-    ("what", "how"),
+    ("file", "change"),
     [
         pytest.param("database", delete, marks=pytest.mark.acceptance),
         ("database", replace),
@@ -74,18 +74,18 @@ def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
         ("shared memory", delete),
     ],
 )
-def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, what, how):
-    name = folder / NAMES[what]
+def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, file, change):
+    name = folder / NAMES[file]
     with a_daemon(folder, "app:app") as daemon:
-        busy(daemon, folder)
-        daemon.signal(signal.SIGSTOP)  # so that others are the faster
-        how(name)
+        start_busy(daemon, folder)
+        daemon.signal(signal.SIGSTOP)  # gives the other processes a head start
+        change(name)
 
         refused = emit(folder, 3)
         status = call_command(folder, "--json", "status")
         daemon.signal(signal.SIGCONT)
 
-        assert daemon.wait() == refused.code == CODES[what]
+        assert daemon.wait() == refused.code == CODES[file]
         sentence = f"{name} was deleted or replaced under the running"
         assert sentence in daemon.log
         assert sentence in refused.err
@@ -93,16 +93,18 @@ def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, w
         if status.code == 0:
             assert (status.json["health"], status.json["reasons"][0]["code"]) == ("degraded", "replaced")
             assert sentence in status.json["verdict"]
-        else:  # without its WAL a database may not be readable
-            assert (status.code, sentence in status.err) == (CODES[what], True)
+        else:  # a database without its WAL may not be readable
+            assert (status.code, sentence in status.err) == (CODES[file], True)
 
 
-@pytest.mark.parametrize("how", [delete, *(pytest.param(how, marks=pytest.mark.acceptance) for how in (replace, move))])
-def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
+@pytest.mark.parametrize(
+    "change", [delete, *(pytest.param(change, marks=pytest.mark.acceptance) for change in (replace, move))]
+)
+def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, change):
     with a_daemon(folder, "app:app") as daemon:
-        results = busy(daemon, folder)
+        results = start_busy(daemon, folder)
         daemon.signal(signal.SIGSTOP)
-        how(folder / NAMES["shared memory"])
+        change(folder / NAMES["shared memory"])
         results += [emit(folder, number) for number in range(3, 6)]
         daemon.signal(signal.SIGCONT)
         daemon.signal(signal.SIGTERM)
@@ -117,23 +119,23 @@ def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
     assert call_command(folder, "db", "check").code == 0
 
 
-@pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, how):
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, change):
     with a_daemon(folder, "app:app", CRAFTCORE_DB=str(folder / "agent.db")) as daemon:
-        busy(daemon, folder)
+        start_busy(daemon, folder)
         before = folder.with_name("before")
         folder.rename(before)
-        if how == "replaced":
+        if change == "replaced":
             shutil.copytree(before, folder, ignore=shutil.ignore_patterns("*.bell"))
         else:
             shutil.rmtree(before, ignore_errors=True)
 
         assert daemon.wait() == 65
-    if how == "replaced":
+    if change == "replaced":
         assert "agent.db was deleted or replaced under the running engine" in (before / "daemon.log").read_text()
 
 
-PEEKS = """
+PEEKING_APP = """
 import anyio
 import sqlite3
 from craftcore import App
@@ -156,12 +158,12 @@ async def greet(name: str = "you") -> None:
 
 
 def test_foreign_sqlite3_in_the_engine_process_is_noticed(folder):
-    """Its close takes the process for alone, moves the WAL into the file and deletes it."""
-    (folder / "app.py").write_text(PEEKS)
+    """The closing connection believes it is the last, moves the WAL into the file and deletes the WAL."""
+    (folder / "app.py").write_text(PEEKING_APP)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         results = [emit(folder, 1), call_command(folder, "--json", "emit", "peek")]
-        (folder / "others-are-gone").touch()  # a command that still had the file open would keep its WAL
+        (folder / "others-are-gone").touch()  # a command with the file open would keep the WAL
 
         assert daemon.wait(timeout=60.0) == 74
 

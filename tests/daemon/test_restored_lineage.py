@@ -1,4 +1,4 @@
-"""Work that restored work makes anew: the lost file may have made it too, and done what it does."""
+"""Work that restored work emits a second time: the lost file may also have emitted it, with irreversible effects."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.older_copies import copy, put_back, release
 pytestmark = pytest.mark.anyio
 
 APPS: list[App] = []
-"""The apps of these tests: the code of a workflow emits by the last."""
+"""The apps of these tests. A workflow emits by the last one."""
 
-Makes = Callable[[TaskContext], Awaitable[Any]]
+MakeWork = Callable[[TaskContext], Awaitable[Any]]
 
 
-def an_app(provider: Provider, makes: Makes) -> App:
-    """A workflow that waits for a word and makes a task, and the workflow of that task, which pays."""
+def build_app(provider: Provider, make_work: MakeWork) -> App:
+    """Build an app whose parent waits for `go` and makes work, and a workflow `pay` for that work."""
     app = App("payer")
     APPS.append(app)
 
@@ -46,29 +46,29 @@ def an_app(provider: Provider, makes: Makes) -> App:
     @app.workflow("parent")
     async def parent(ctx: TaskContext) -> None:
         await ctx.wait_for("go")
-        await makes(ctx)
+        await make_work(ctx)
 
     return app
 
 
-async def emit_beside_ctx(ctx: TaskContext) -> None:
+async def emit_by_the_app(ctx: TaskContext) -> None:
     await APPS[-1].emit("pay")
 
 
-async def emit_many_beside_ctx(ctx: TaskContext) -> None:
+async def emit_many_by_the_app(ctx: TaskContext) -> None:
     await APPS[-1].emit_many([TriggerSpec(workflow="pay")])
 
 
-async def signal_beside_ctx(ctx: TaskContext) -> None:
+async def signal_by_the_app(ctx: TaskContext) -> None:
     await APPS[-1].signal(None, "go", start=TriggerSpec(workflow="pay"))
 
 
-async def schedule_beside_ctx(ctx: TaskContext) -> None:
+async def schedule_by_the_app(ctx: TaskContext) -> None:
     await APPS[-1].schedules.add("soon", "immediate", workflow="pay")
 
 
-async def lose(app: App, provider: Provider, folder: Path, *, id: str | None = None) -> str:
-    """Copy the file while the parent waits, let it go on until its task has paid, and put the copy back."""
+async def restore_before_payment(app: App, provider: Provider, folder: Path, *, id: str | None = None) -> str:
+    """Copy the file while the parent waits, continue until the payment, and restore the copy."""
     async with lab(app, folder) as it:
         parent_id = (await it.app.emit("parent", id=id)).id
         await it.waiting(parent_id)
@@ -81,7 +81,7 @@ async def lose(app: App, provider: Provider, folder: Path, *, id: str | None = N
     return parent_id
 
 
-MADE: dict[str, Makes] = {
+MADE: dict[str, MakeWork] = {
     "a child": lambda ctx: ctx.start_child("pay"),
     "a child with a key": lambda ctx: ctx.start_child("pay", key="ada"),
     "a child of a child": lambda ctx: ctx.start_child("middle"),
@@ -102,8 +102,8 @@ MADE: dict[str, Makes] = {
 )
 async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about(tmp_path, made, parent_id):
     provider = Provider()
-    app = an_app(provider, MADE[made])
-    parent_id = await lose(app, provider, tmp_path, id=parent_id)
+    app = build_app(provider, MADE[made])
+    parent_id = await restore_before_payment(app, provider, tmp_path, id=parent_id)
 
     async with lab(app, tmp_path) as it:
         release(it)
@@ -115,12 +115,12 @@ async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about
     assert (doubt["status"], doubt["idem_key"]) == ("UNKNOWN", provider.calls[0][0])
 
 
-@pytest.mark.parametrize("makes", [emit_beside_ctx, emit_many_beside_ctx, signal_beside_ctx, schedule_beside_ctx])
-async def test_payment_of_work_that_is_made_beside_ctx_is_asked_about(tmp_path, makes):
-    """It has another id than before: a person is asked under every policy."""
+@pytest.mark.parametrize("make_work", [emit_by_the_app, emit_many_by_the_app, signal_by_the_app, schedule_by_the_app])
+async def test_payment_of_work_that_is_made_without_ctx_is_asked_about(tmp_path, make_work):
+    """The new work has another id than the lost one, so a person is asked under every policy."""
     provider = Provider()
-    app = an_app(provider, makes)
-    parent_id = await lose(app, provider, tmp_path)
+    app = build_app(provider, make_work)
+    parent_id = await restore_before_payment(app, provider, tmp_path)
 
     async with lab(app, tmp_path) as it:
         release(it)
@@ -132,9 +132,9 @@ async def test_payment_of_work_that_is_made_beside_ctx_is_asked_about(tmp_path, 
 
 
 async def test_payment_behind_a_dedup_key_of_another_program_is_asked_about(tmp_path):
-    """In the lost file the trigger was that of another program, which has another id than that of the turn."""
+    """The trigger of the lost file was emitted by another program, so its id differs from that of the turn."""
     provider = Provider()
-    app = an_app(provider, lambda ctx: ctx.emit("pay", dedup_key="order-1"))
+    app = build_app(provider, lambda ctx: ctx.emit("pay", dedup_key="order-1"))
 
     async with lab(app, tmp_path) as it:
         parent_id = (await it.app.emit("parent")).id
@@ -155,8 +155,8 @@ async def test_payment_behind_a_dedup_key_of_another_program_is_asked_about(tmp_
 
 async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_path):
     provider = Provider()
-    app = an_app(provider, MADE["a child"])
-    await lose(app, provider, tmp_path)
+    app = build_app(provider, MADE["a child"])
+    await restore_before_payment(app, provider, tmp_path)
 
     async with lab(app, tmp_path) as it:
         release(it)
@@ -166,7 +166,7 @@ async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_pat
 
 
 async def test_payment_after_a_retry_of_a_restored_task_is_asked_about(tmp_path):
-    """It had failed when the file was copied, and a person let it try again after that."""
+    """The task had failed before the copy and was retried after it."""
     provider = Provider()
     app = App("payer")
     is_broken = True
@@ -199,20 +199,20 @@ async def test_payment_after_a_retry_of_a_restored_task_is_asked_about(tmp_path)
 
 
 async def test_payment_of_a_failure_handler_is_asked_about_after_a_restore(tmp_path, monkeypatch):
-    """The work that failed was there at the restore, so it may have failed and been handled before."""
+    """The failed work existed at the restore, so it may have failed and been handled before."""
     monkeypatch.setattr(notification_loop, "LOOK_SECONDS", 0.01)
     provider = Provider()
 
     async def fails(ctx: TaskContext) -> None:
         raise Fail("BROKEN", "not today")
 
-    app = an_app(provider, fails)
+    app = build_app(provider, fails)
 
     @app.on_failure
     async def pay_back(ctx: TaskContext, notification: Notification) -> None:
         await ctx.act("pay", to="bob")
 
-    parent_id = await lose(app, provider, tmp_path)
+    parent_id = await restore_before_payment(app, provider, tmp_path)
     async with lab(app, tmp_path) as it:
         release(it)
         await it.app.signal(parent_id, "go")
@@ -224,8 +224,8 @@ async def test_payment_of_a_failure_handler_is_asked_about_after_a_restore(tmp_p
 
 async def test_complete_file_puts_nothing_in_doubt(tmp_path):
     provider = Provider()
-    app = an_app(provider, MADE["a child"])
-    parent_id = await lose(app, provider, tmp_path)
+    app = build_app(provider, MADE["a child"])
+    parent_id = await restore_before_payment(app, provider, tmp_path)
 
     async with lab(app, tmp_path) as it:
         core = VirtualCore(it.path, VirtualClock())
@@ -238,10 +238,10 @@ async def test_complete_file_puts_nothing_in_doubt(tmp_path):
 
 
 async def test_payment_of_a_schedule_that_restored_work_adds_is_asked_about(tmp_path):
-    """It is due after the restore: the lost file had it due before."""
+    """The schedule is due after the restore, and was due before it in the lost file."""
     provider = Provider()
-    app = an_app(provider, lambda ctx: ctx.schedules.add("soon", "immediate", workflow="pay"))
-    parent_id = await lose(app, provider, tmp_path)
+    app = build_app(provider, lambda ctx: ctx.schedules.add("soon", "immediate", workflow="pay"))
+    parent_id = await restore_before_payment(app, provider, tmp_path)
 
     async with lab(app, tmp_path) as it:
         release(it)
@@ -251,9 +251,9 @@ async def test_payment_of_a_schedule_that_restored_work_adds_is_asked_about(tmp_
     assert len(provider.calls) == 1
 
 
-async def test_child_whose_id_is_in_use_has_another(tmp_path):
-    """Retention removed an earlier parent with the same id, and what that had started lives on."""
-    app = an_app(Provider(), lambda ctx: ctx.start_child("patient"))
+async def test_child_whose_id_is_in_use_gets_another_id(tmp_path):
+    """Retention removed an earlier parent with the same id, and its child is still live."""
+    app = build_app(Provider(), lambda ctx: ctx.start_child("patient"))
 
     @app.workflow("patient")
     async def patient(ctx: TaskContext) -> None:
@@ -272,10 +272,10 @@ async def test_child_whose_id_is_in_use_has_another(tmp_path):
 
 
 async def test_emit_whose_id_was_that_of_earlier_work_is_run(tmp_path):
-    """Retention removed an earlier parent with the same id, and the trigger of what that had emitted, but not yet its
-    task and records."""
+    """Retention removed an earlier parent with the same id and the trigger it had emitted, but not yet the task and the
+    records of that trigger."""
     provider = Provider()
-    app = an_app(provider, lambda ctx: ctx.emit("pay"))
+    app = build_app(provider, lambda ctx: ctx.emit("pay"))
 
     async with lab(app, tmp_path) as it:
         await it.ended((await it.app.emit("pay", id=derive_id("weekly", "1/emit#2"))).id)

@@ -16,15 +16,15 @@ from tests.support.older_copies import copy, put_back, release
 pytestmark = pytest.mark.anyio
 
 Plan = list[Any]
-"""The steps of a task, in order: "wait", "pay", or a pair: how it makes other work, and the plan of that."""
+"""The steps of a task in order: "wait", "pay", or a pair of the way to make other work and the plan of that work."""
 
 KINDS = ("child", "emit", "app", "schedule")
 
 
-def a_plan(chance: random.Random, depth: int = 3) -> Plan:
+def random_plan(chance: random.Random, depth: int = 3) -> Plan:
     steps: Plan = []
     for _ in range(chance.randint(1, 3)):
-        made = [[kind, a_plan(chance, depth - 1)] for kind in KINDS] if depth else []
+        made = [[kind, random_plan(chance, depth - 1)] for kind in KINDS] if depth else []
         steps.append(chance.choice(["wait", "pay", *made]))
     return [*steps, "pay"]
 
@@ -37,7 +37,7 @@ def payments(plan: Plan, path: str) -> Iterator[str]:
             yield from payments(step[1], f"{path}.{number}")
 
 
-def an_app(provider: Provider) -> App:
+def build_app(provider: Provider) -> App:
     app = App("planned")
 
     @app.action("pay", irreversible=True)
@@ -62,7 +62,7 @@ def an_app(provider: Provider) -> App:
                 await ctx.start_child("work", payload)
             case "emit":
                 await ctx.emit("work", payload)
-            case "app":  # once at least: the code after a wait runs again
+            case "app":  # a dedup key, since the code after a wait runs again
                 await app.emit("work", payload, dedup_key=payload["path"], dedup_scope="ever")
             case "schedule":
                 await ctx.schedules.add(payload["path"], "immediate", workflow="work", payload=payload)
@@ -70,7 +70,7 @@ def an_app(provider: Provider) -> App:
     return app
 
 
-async def at_rest(it: Lab) -> None:
+async def wait_for_rest(it: Lab) -> None:
     """Wait until every task has ended or waits."""
     due = "SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED') LIMIT 1"
     planned = "SELECT 1 FROM schedules WHERE next_at IS NOT NULL LIMIT 1"
@@ -78,8 +78,8 @@ async def at_rest(it: Lab) -> None:
     await it.until(lambda: not (it.rows(running) or it.rows(due) or it.rows(planned)))
 
 
-async def go_on(it: Lab, provider: Provider) -> bool:
-    """Wake every task that waits, and answer each question by what the provider has. Return whether there was any."""
+async def wake_all(it: Lab, provider: Provider) -> bool:
+    """Wake each waiting task and answer each question by the calls of the provider. Return whether there were any."""
     asked = it.rows(
         "SELECT questions.id, request_json ->> 'to' AS payee "
         "FROM questions JOIN activity_log ON activity_log.seq = activity_seq WHERE questions.status = 'OPEN'"
@@ -93,7 +93,7 @@ async def go_on(it: Lab, provider: Provider) -> bool:
         await it.app.answer(row["id"], "happened" if is_paid else "resend", answered_by="ada")
     for row in waiting:
         await it.app.signal(row["id"], "go")
-    await at_rest(it)
+    await wait_for_rest(it)
     return bool(asked or waiting)
 
 
@@ -103,23 +103,23 @@ SEEDS = [pytest.param(seed, marks=[] if seed == 1 else pytest.mark.campaign) for
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_random_plan_over_a_restore_makes_each_payment_once(tmp_path, seed):
     chance = random.Random(seed)
-    plan = a_plan(chance)
+    plan = random_plan(chance)
     provider = Provider()
-    app = an_app(provider)
+    app = build_app(provider)
     async with lab(app, tmp_path) as it:
         await app.emit("work", {"path": "0", "plan": plan})
-        await at_rest(it)
+        await wait_for_rest(it)
         for _ in range(chance.randint(0, 2)):
-            await go_on(it, provider)
+            await wake_all(it, provider)
         copied = copy(it.path)
         for _ in range(chance.randint(0, 4)):
-            await go_on(it, provider)
+            await wake_all(it, provider)
     put_back(copied, it.path)
 
     async with lab(app, tmp_path) as it:
         release(it)
-        await at_rest(it)
-        while await go_on(it, provider):
+        await wait_for_rest(it)
+        while await wake_all(it, provider):
             pass
 
     assert sorted(to for _, _, to in provider.calls) == sorted(payments(plan, "0"))

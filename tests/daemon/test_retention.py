@@ -1,4 +1,4 @@
-"""Retention beside a running engine: it removes ended work, waits for holds and readers, and stops with the engine."""
+"""Retention in a running engine: it removes ended work, waits for holds and readers, and stops with the engine."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention_loop, "REST", 0.001)
     monkeypatch.setattr(retention_loop, "LOOK_AGAIN", 0.01)
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("retained")
 
     @app.workflow("greet")
@@ -44,16 +44,16 @@ def an_app() -> App:
 
 
 @asynccontextmanager
-async def a_day_later(
+async def one_day_later(
     folder: Path,
     clock: VirtualClock,
     prepare: Callable[[Transaction], Any] | None = None,
     *,
     before: Callable[[], object] = lambda: None,
 ) -> Any:
-    """An engine that has run three triggers, the last of which stays for its number; and from now on, retention."""
+    """Run three triggers, the last of which remains for its sequence number, advance a day, and start retention."""
     core = VirtualCore(folder / "agent.db", clock)
-    async with lab(an_app(), folder, clock=clock) as it:
+    async with lab(build_app(), folder, clock=clock) as it:
         for name in ("Ada", "Grace", "Hedy"):
             await it.settled((await it.app.emit("greet", {"name": name})).id)
         await it.idle()
@@ -63,9 +63,9 @@ async def a_day_later(
         clock.advance(DAY)
         before()
         async with anyio.create_task_group() as tasks:
-            own = RetentionLoop(core, it.engine, first_after=0.0, every=0.01)
-            tasks.start_soon(own.run)
-            yield it, own
+            loop = RetentionLoop(core, it.engine, first_after=0.0, every=0.01)
+            tasks.start_soon(loop.run)
+            yield it, loop
             tasks.cancel_scope.cancel()
     core.close()
 
@@ -76,12 +76,12 @@ def triggers(it: Lab) -> int:
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_retention_removes_finished_work_while_the_engine_runs(tmp_path, clock):
-    async with a_day_later(tmp_path, clock) as (it, own):
+    async with one_day_later(tmp_path, clock) as (it, loop):
         await it.until(lambda: triggers(it) == 1)
         fresh = await it.app.emit("greet", {"name": "Joan"})
         await it.settled(fresh.id)
-        passes = own.passes
-        await it.until(lambda: own.passes > passes + 1)
+        passes = loop.passes
+        await it.until(lambda: loop.passes > passes + 1)
         assert it.trigger(fresh.id)["payload_json"] == '{"name":"Joan"}'
 
     core = VirtualCore(tmp_path / "agent.db", clock)
@@ -93,10 +93,10 @@ async def test_retention_waits_while_the_engine_is_held(tmp_path, clock):
     def hold(tx: Transaction) -> None:
         set_fact(tx, "held", "it was restored")
 
-    async with a_day_later(tmp_path, clock, hold) as (it, own):
+    async with one_day_later(tmp_path, clock, hold) as (it, loop):
         assert it.engine.is_held
         await anyio.sleep(0.2)
-        assert (triggers(it), own.passes) == (3, 0)
+        assert (triggers(it), loop.passes) == (3, 0)
 
         core = VirtualCore(tmp_path / "agent.db", clock)
         core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'held'"))
@@ -114,7 +114,7 @@ async def test_retention_waits_while_a_reader_keeps_a_long_wal(tmp_path, clock, 
     core = VirtualCore(tmp_path / "agent.db", clock)
 
     def fill(tx: Transaction) -> None:
-        tx.run("CREATE TABLE theirs AS SELECT zeroblob(300000) AS body")
+        tx.run("CREATE TABLE other AS SELECT zeroblob(300000) AS body")
 
     with ExitStack() as reads:
 
@@ -123,57 +123,57 @@ async def test_retention_waits_while_a_reader_keeps_a_long_wal(tmp_path, clock, 
             assert reader.fetch_value("SELECT count(*) FROM triggers") == 3
             core.do(fill)
 
-        async with a_day_later(tmp_path, clock, before=begin_to_read) as (it, own):
-            await it.until(lambda: own.pinned)
+        async with one_day_later(tmp_path, clock, before=begin_to_read) as (it, loop):
+            await it.until(lambda: loop.pinned)
             await anyio.sleep(0.2)
-            assert (triggers(it), own.passes) == (3, 0)
-            await it.settled((await it.app.emit("greet")).id)  # the engine itself waits for no reader
+            assert (triggers(it), loop.passes) == (3, 0)
+            await it.settled((await it.app.emit("greet")).id)  # the engine waits for no reader
 
             reads.close()
 
             await it.until(lambda: triggers(it) == 1)
-            assert not own.pinned
+            assert not loop.pinned
     core.close()
 
 
 async def test_long_but_mostly_unused_wal_does_not_delay_retention(tmp_path, clock, monkeypatch):
-    """Litestream begins it anew, and leaves it as long as a burst of work made it."""
+    """Litestream restarts the WAL without truncating it after a burst of writes."""
     monkeypatch.setattr(retention_loop, "WAL_LONG", 200 << 10)
     litestream = apsw.Connection(str(tmp_path / "agent.db"))
 
     def burst() -> None:
-        litestream.execute("CREATE TABLE theirs AS SELECT zeroblob(1000000) AS body")
+        litestream.execute("CREATE TABLE other AS SELECT zeroblob(1000000) AS body")
         litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        litestream.execute("BEGIN; INSERT INTO theirs VALUES (1); COMMIT; BEGIN; SELECT * FROM theirs")
+        litestream.execute("BEGIN; INSERT INTO other VALUES (1); COMMIT; BEGIN; SELECT * FROM other")
 
-    async with a_day_later(tmp_path, clock, before=burst) as (it, own):
+    async with one_day_later(tmp_path, clock, before=burst) as (it, loop):
         assert wal_bytes(tmp_path / "agent.db") > 1_000_000
 
         await it.until(lambda: triggers(it) == 1)
 
-        assert not own.pinned
+        assert not loop.pinned
         assert wal_bytes(tmp_path / "agent.db") > 1_000_000
         litestream.close()
 
 
 async def test_clock_set_forward_by_a_year_does_not_age_work(tmp_path, clock):
-    async with a_day_later(tmp_path, clock) as (it, own):
+    async with one_day_later(tmp_path, clock) as (it, loop):
         await it.until(lambda: triggers(it) == 1)
         clock.set_back(-365 * DAY)
-        passes = own.passes
-        await it.until(lambda: own.passes > passes + 2)
+        passes = loop.passes
+        await it.until(lambda: loop.passes > passes + 2)
         assert it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL") == []
 
-        clock.advance(6 * DAY)  # seven, since they ended, have really passed
+        clock.advance(6 * DAY)  # seven days have passed since their end
 
         await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL")) == 3)
 
 
 async def test_retention_retries_on_a_full_disk_until_space_is_free(tmp_path, clock):
     with FaultyDisk() as disk:
-        async with a_day_later(tmp_path, clock, before=disk.fill) as (it, own):
+        async with one_day_later(tmp_path, clock, before=disk.fill) as (it, loop):
             await it.until(lambda: disk.refused_writes > 5)
-            assert (triggers(it), own.passes) == (3, 0)
+            assert (triggers(it), loop.passes) == (3, 0)
 
             disk.free()
 
@@ -181,22 +181,22 @@ async def test_retention_retries_on_a_full_disk_until_space_is_free(tmp_path, cl
 
 
 async def test_unreadable_row_stops_a_single_kind_of_retention(tmp_path, clock):
-    def spoil(tx: Transaction) -> None:
+    def damage(tx: Transaction) -> None:
         tx.run("UPDATE triggers SET task_id = CAST(x'ff' AS TEXT) WHERE seq = 1")
 
-    async with a_day_later(tmp_path, clock, spoil) as (it, own):
-        await it.until(lambda: own.passes > 1)
+    async with one_day_later(tmp_path, clock, damage) as (it, loop):
+        await it.until(lambda: loop.passes > 1)
         clock.advance(7 * DAY)
         await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NULL")) == 0)
 
 
 async def test_retention_stops_with_the_engine(tmp_path, clock):
-    async with a_day_later(tmp_path, clock) as (it, own):
-        await it.until(lambda: own.passes > 0)
+    async with one_day_later(tmp_path, clock) as (it, loop):
+        await it.until(lambda: loop.passes > 0)
         it.engine.stop()
-        passes = own.passes
+        passes = loop.passes
         await anyio.sleep(0.1)
-        assert own.passes <= passes + 1
+        assert loop.passes <= passes + 1
 
 
 async def test_retention_runs_in_every_engine_after_the_boot(tmp_path, clock, monkeypatch):
@@ -207,11 +207,11 @@ async def test_retention_runs_in_every_engine_after_the_boot(tmp_path, clock, mo
         began.set()
 
     monkeypatch.setattr(RetentionLoop, "run", note)
-    async with lab(an_app(), tmp_path, clock=clock) as it:
+    async with lab(build_app(), tmp_path, clock=clock) as it:
         await it.until(began.is_set)
 
 
 def test_long_wal_is_a_problem_in_the_status_line():
-    said = status_text(Condition(running=0, due=None, settled={}, wal_in_use=80 << 20))
+    text = status_text(Condition(running=0, due=None, settled={}, wal_in_use=80 << 20))
 
-    assert said == "80 MiB in the WAL: a reader keeps an old snapshot open; running 0"
+    assert text == "80 MiB in the WAL: a reader keeps an old snapshot open; running 0"

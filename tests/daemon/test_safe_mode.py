@@ -1,4 +1,4 @@
-"""Safe mode after many crashes: people hear of it at once, and it ends by itself when no crash follows."""
+"""Safe mode after many crashes: it is notified at once, and ends by itself when no crash follows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_SECONDS", "REST_SECONDS"):
         monkeypatch.setattr(notification_loop, name, 0.01)
 
 
 def crash(path: Path, clock: VirtualClock, starts: int) -> None:
-    """Let a daemon die so often. A reminder is due."""
+    """Start a daemon the given number of times without an ordered end, with a reminder due."""
     core = VirtualCore(path, clock)
     put(core, id="reminder", when="in 1s", workflow="remind")
     for _ in range(starts):
@@ -35,7 +35,7 @@ def crash(path: Path, clock: VirtualClock, starts: int) -> None:
     core.close()
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("safe")
 
     @app.workflow("remind")
@@ -49,32 +49,32 @@ def config(folder: Path) -> Config:
     return Config.load(folder / "craftcore.toml")
 
 
-def told(it: Lab) -> list[str]:
+def notification_texts(it: Lab) -> list[str]:
     rows = it.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
     return [json.loads(json.loads(row["payload_json"])["stdin"])["notifications"][0]["text"] for row in rows]
 
 
 async def test_safe_mode_is_notified_at_once_and_ends_after_healthy_minutes(tmp_path, monkeypatch):
-    """Held reminders waited until somebody said `release`, and nobody knew of it."""
+    """Held reminders depend on the notification, since they wait for the end of safe mode."""
     monkeypatch.setattr(safe_mode, "HEALTHY_SECONDS", 0.3)
-    path, app, clock = tmp_path / "agent.db", an_app(), VirtualClock()
+    path, app, clock = tmp_path / "agent.db", build_app(), VirtualClock()
     crash(path, clock, UNCLEAN_STARTS_MAX)
 
     async with running(app, path, config(tmp_path), clock) as engine:
         it = Lab(app, engine, path)
         assert it.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
-        await it.until(lambda: len(told(it)) == 1)
-        assert told(it)[0].startswith("craftcore is in safe mode: 6 unclean starts within 10 minutes.")
+        await it.until(lambda: len(notification_texts(it)) == 1)
+        assert notification_texts(it)[0].startswith("craftcore is in safe mode: 6 unclean starts within 10 minutes.")
 
-        await it.until(lambda: len(told(it)) == 2)
-        assert told(it)[1] == "craftcore has left safe mode: scheduled and resumed work starts again"
+        await it.until(lambda: len(notification_texts(it)) == 2)
+        assert notification_texts(it)[1] == "craftcore has left safe mode: scheduled and resumed work starts again"
         reminded = "SELECT 1 FROM triggers WHERE schedule_id = 'reminder' AND status = 'DONE'"
         await it.until(lambda: bool(it.rows(reminded)))
         assert not it.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
 
 
 async def test_safe_mode_that_goes_on_is_not_notified_again(tmp_path):
-    path, app, clock = tmp_path / "agent.db", an_app(), VirtualClock()
+    path, app, clock = tmp_path / "agent.db", build_app(), VirtualClock()
     crash(path, clock, UNCLEAN_STARTS_MAX + 1)
 
     async with running(app, path, config(tmp_path), clock) as engine:

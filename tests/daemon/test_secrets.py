@@ -16,7 +16,7 @@ CANARY = "correct horse battery staple"
 
 @pytest.fixture
 def credentials(tmp_path):
-    """A directory as systemd makes one, and a function that puts a credential into it."""
+    """Return a function that writes a credential into a directory like that of systemd."""
 
     def put(name: str, content: bytes) -> Secrets:
         (tmp_path / name).write_bytes(content)
@@ -26,7 +26,7 @@ def credentials(tmp_path):
 
 
 def refusal(secrets: Secrets, reference: str) -> str:
-    """Why there is no such secret. Whatever an error leads to is looked through for the canary."""
+    """Return the message of the refusal, after checking that no part of the error contains the canary."""
     with pytest.raises(NoEffect) as refused:
         secrets.get(reference)
     error = refused.value
@@ -61,7 +61,7 @@ def test_byte_order_mark_is_not_part_of_a_secret(credentials):
 
 
 def test_replaced_secret_is_read_again(credentials):
-    """It is read when it is needed, and kept by nobody."""
+    """The secret is read at each use and is not cached."""
     secrets = credentials("token", b"old")
     assert secrets.get("credential:token") == "old"
 
@@ -78,10 +78,10 @@ def test_missing_environment_secret_is_named_with_a_remedy():
 
 
 def test_credential_outside_a_unit_is_refused_with_instructions():
-    said = refusal(Secrets({}), "credential:smtp-password")
+    message = refusal(Secrets({}), "credential:smtp-password")
 
-    assert said.startswith("the secret credential:smtp-password cannot be looked up")
-    assert "LoadCredential=smtp-password:/path/to/its/file" in said
+    assert message.startswith("the secret credential:smtp-password cannot be looked up")
+    assert "LoadCredential=smtp-password:/path/to/its/file" in message
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,9 @@ def test_credential_outside_a_unit_is_refused_with_instructions():
     ],
 )
 def test_unusable_credential_is_refused_by_name(credentials, content, complaint):
-    said = refusal(credentials("smtp-password", content), "credential:smtp-password")
+    message = refusal(credentials("smtp-password", content), "credential:smtp-password")
 
-    assert said.startswith(f"the secret credential:smtp-password {complaint}")
+    assert message.startswith(f"the secret credential:smtp-password {complaint}")
 
 
 @pytest.mark.parametrize("text", ["", f"{CANARY}\udcff"])
@@ -105,7 +105,7 @@ def test_unusable_variable_is_refused_by_name(text):
 
 
 def test_missing_credential_file_is_refused(tmp_path):
-    """A named pipe too, and at once: nobody has to write into it first."""
+    """A folder and a named pipe are also refused, without a wait for a writer of the pipe."""
     secrets = Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)})
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -123,7 +123,7 @@ def test_credential_of_another_user_is_refused(credentials, tmp_path):
     assert "cannot be read" in refusal(secrets, "credential:token")
 
 
-NO_REFERENCES = [
+INVALID_REFERENCES = [
     "",
     CANARY,
     "env:",
@@ -148,12 +148,12 @@ NO_REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_REFERENCES)
+@pytest.mark.parametrize("text", INVALID_REFERENCES)
 def test_text_that_is_not_a_reference_is_neither_resolved_nor_shown(text, tmp_path):
-    """It may be the secret itself, put where its reference belongs."""
+    """The text may be the secret itself, given in place of its reference."""
     assert secret_reference(text) is None
-    said = refusal(Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)}), text)
-    assert said.startswith('a secret is named as "env:NAME"')
+    message = refusal(Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)}), text)
+    assert message.startswith('a secret is named as "env:NAME"')
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str]:
-    """What is called when this process gets these signals, each after the one before was heard."""
+async def calls_for(*signals: Signals, reload_fails: bool = False) -> list[str]:
+    """Return the calls for these signals, each sent after the call for the one before."""
     calls: list[str] = []
     called = anyio.Event()
 
@@ -32,8 +32,8 @@ async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str
         if reload_fails:
             raise ValueError("bad configuration")
 
-    async with anyio.create_task_group() as beside:
-        await beside.start(
+    async with anyio.create_task_group() as group:
+        await group.start(
             watch_signals, lambda name: call(f"stop {name}"), lambda name: call(f"stop again {name}"), reload
         )
         for signal in signals:
@@ -41,14 +41,14 @@ async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str
             os.kill(os.getpid(), signal)
             with anyio.fail_after(PATIENCE):
                 await called.wait()
-        beside.cancel_scope.cancel()
+        group.cancel_scope.cancel()
     return calls
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("signal", [SIGTERM, SIGINT])
 async def test_first_signal_asks_to_stop_and_further_signals_ask_again(signal: Signals) -> None:
-    assert await calls_after(signal, signal, SIGTERM) == [
+    assert await calls_for(signal, signal, SIGTERM) == [
         f"stop {signal.name}",
         f"stop again {signal.name}",
         "stop again SIGTERM",
@@ -57,7 +57,7 @@ async def test_first_signal_asks_to_stop_and_further_signals_ask_again(signal: S
 
 @pytest.mark.anyio
 async def test_sighup_is_not_a_stop() -> None:
-    assert await calls_after(SIGHUP, SIGTERM, SIGHUP, SIGINT) == [
+    assert await calls_for(SIGHUP, SIGTERM, SIGHUP, SIGINT) == [
         "reload",
         "stop SIGTERM",
         "reload",
@@ -68,6 +68,6 @@ async def test_sighup_is_not_a_stop() -> None:
 @pytest.mark.anyio
 async def test_failed_reload_is_logged_and_later_signals_are_handled() -> None:
     with capture_logs() as logs:
-        assert await calls_after(SIGHUP, SIGTERM, reload_fails=True) == ["reload", "stop SIGTERM"]
+        assert await calls_for(SIGHUP, SIGTERM, reload_fails=True) == ["reload", "stop SIGTERM"]
 
     assert [line["event"] for line in logs] == ["reload.failed"]

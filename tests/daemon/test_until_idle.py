@@ -23,7 +23,7 @@ app = an_app()
 
 @pytest.fixture
 def run(tmp_path):
-    """`run(["ask"], ["nap"])`: how a daemon ended that found these emitted, and how far each task came."""
+    """Return a function that emits workflows, runs a daemon until idle, and returns exit code and task states."""
     (tmp_path / "app.py").write_text(APP)
 
     def run(*workflows):
@@ -63,5 +63,5 @@ def test_until_idle_exits_4_when_a_later_turn_fails(run, payload):
 
 
 def test_until_idle_completes_a_wait_that_is_over(run):
-    """The timer is due by the time the daemon looks."""
+    """The timer is due when the daemon first polls."""
     assert run(["nap", "--payload", '{"seconds": 0}']) == (0, "DONE")

@@ -40,7 +40,7 @@ class Manager:
             await anyio.wait_readable(self._listening)
         assert self._listening.recv(100) == b"WATCHDOG=1"
 
-    def quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         try:
             self._listening.recv(100)
         except BlockingIOError:
@@ -55,8 +55,8 @@ async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
         yield Manager(listening)
 
 
-def never() -> bool:
-    """The writer waits for nobody."""
+def waits_never() -> bool:
+    """Return that the writer waits for no other process."""
     return False
 
 
@@ -72,22 +72,22 @@ async def test_ping_follows_each_round_trip(manager: Manager) -> None:
         nonlocal trips
         trips += 1
 
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
+    async with anyio.create_task_group() as group:
+        group.start_soon(watchdog, manager.notifier(0.05), round_trip, waits_never)
         for pings in range(1, 6):
             await manager.ping()
             assert trips >= pings
-        beside.cancel_scope.cancel()
+        group.cancel_scope.cancel()
 
 
 @pytest.mark.anyio
 async def test_ping_is_sent_twice_per_interval(manager: Manager) -> None:
     began = anyio.current_time()
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(watchdog, manager.notifier(0.2), succeeds, never)
+    async with anyio.create_task_group() as group:
+        group.start_soon(watchdog, manager.notifier(0.2), succeeds, waits_never)
         for _ in range(3):  # at 0, 0.1 and 0.2 seconds
             await manager.ping()
-        beside.cancel_scope.cancel()
+        group.cancel_scope.cancel()
 
     assert anyio.current_time() - began >= 0.19
 
@@ -101,14 +101,14 @@ async def test_hanging_round_trip_is_logged_and_not_followed_by_a_ping(manager: 
         await anyio.sleep_forever()
 
     with capture_logs() as logs:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
+        async with anyio.create_task_group() as group:
+            group.start_soon(watchdog, manager.notifier(0.05), round_trip, waits_never)
             await hung.wait()
-            await _until(logs)
-            beside.cancel_scope.cancel()
+            await wait_for_log(logs)
+            group.cancel_scope.cancel()
 
     assert [line["event"] for line in logs] == ["watchdog.stuck"]
-    assert manager.quiet()
+    assert manager.is_quiet()
 
 
 @pytest.mark.anyio
@@ -118,20 +118,20 @@ async def test_round_trip_that_waits_for_another_process_is_logged_once_and_ping
     waits = True
 
     with capture_logs() as logs:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.05), anyio.sleep_forever, lambda: waits)
+        async with anyio.create_task_group() as group:
+            group.start_soon(watchdog, manager.notifier(0.05), anyio.sleep_forever, lambda: waits)
             for _ in range(5):
                 await manager.ping()
             waits = False
             while len(logs) < 2:  # noqa: ASYNC110 - a log has no event to wait on
                 await anyio.sleep(0.005)
-            while not manager.quiet():
+            while not manager.is_quiet():
                 continue
             await anyio.sleep(0.1)
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
     assert [line["event"] for line in logs] == ["watchdog.waiting", "watchdog.stuck"]
-    assert manager.quiet()
+    assert manager.is_quiet()
 
 
 @pytest.mark.anyio
@@ -140,31 +140,33 @@ async def test_round_trip_that_raises_is_logged_and_retried_without_a_ping(manag
 
     async def round_trip() -> None:
         if len(pinged_before) < 3:
-            pinged_before.append(not manager.quiet())
+            pinged_before.append(not manager.is_quiet())
         if len(pinged_before) < 3:
             raise OSError("the writer is gone")
 
     with capture_logs() as logs:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.05), round_trip, never)
+        async with anyio.create_task_group() as group:
+            group.start_soon(watchdog, manager.notifier(0.05), round_trip, waits_never)
             await manager.ping()
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
     assert pinged_before == [False] * 3
-    said = [line["event"] for line in logs if line["event"] != "watchdog.slow"]  # as the third may be, where all are
-    assert said == ["watchdog.failed", "watchdog.failed"]
+    events = [
+        line["event"] for line in logs if line["event"] != "watchdog.slow"
+    ]  # the third round trip may be slow on a busy machine
+    assert events == ["watchdog.failed", "watchdog.failed"]
 
 
 @pytest.mark.anyio
 async def test_loop_blocked_for_a_quarter_of_the_interval_is_logged_and_pinged(manager: Manager) -> None:
     async def round_trip() -> None:
-        time.sleep(0.06)  # blocks the loop, as a bad handler would
+        time.sleep(0.06)  # blocks the loop as a bad handler would
 
     with capture_logs() as logs:
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, manager.notifier(0.2), round_trip, never)
+        async with anyio.create_task_group() as group:
+            group.start_soon(watchdog, manager.notifier(0.2), round_trip, waits_never)
             await manager.ping()
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
 
     assert logs[0]["event"] == "watchdog.slow"
     assert logs[0]["seconds"] >= 0.06
@@ -176,11 +178,11 @@ async def test_watchdog_does_nothing_without_an_interval() -> None:
         raise AssertionError("not asked for")
 
     with anyio.fail_after(PATIENCE):
-        await watchdog(Notifier(), round_trip, never)
+        await watchdog(Notifier(), round_trip, waits_never)
 
 
-async def _until(said: list[dict[str, Any]]) -> None:
-    """Return once anything was logged: a list is all that capturing gives."""
+async def wait_for_log(logs: list[dict[str, Any]]) -> None:
+    """Wait until a line is logged, by polling, since captured logs have no event."""
     with anyio.fail_after(PATIENCE):
-        while not said:  # noqa: ASYNC110 - there is no event to await
+        while not logs:  # noqa: ASYNC110 - there is no event to await
             await anyio.sleep(0.001)

@@ -17,7 +17,7 @@ from tests.support.processes import PATIENCE
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio"])]
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("served")
 
     @app.workflow("greet")
@@ -28,7 +28,7 @@ def an_app() -> App:
 
 
 async def test_request_awaits_the_result_of_a_workflow(tmp_path):
-    app = an_app()
+    app = build_app()
 
     async def greet(request: Request) -> JSONResponse:
         work = await app.emit("greet", {"name": request.path_params["name"]})
@@ -54,7 +54,7 @@ async def test_request_awaits_the_result_of_a_workflow(tmp_path):
 
 
 async def test_server_does_not_start_beside_a_daemon_of_the_same_database(tmp_path):
-    first, second = an_app(), an_app()
+    first, second = build_app(), build_app()
     async with first.running(tmp_path / "agent.db"):
         served = Starlette(lifespan=second.lifespan(tmp_path / "agent.db"))
         server = uvicorn.Server(uvicorn.Config(served, port=0, log_config=None))

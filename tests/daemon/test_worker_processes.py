@@ -66,15 +66,15 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
         yield started.ready()
 
 
-def process_of(folder: Path, workflow: str) -> int:
-    """The number of the worker process that runs a workflow, once it does."""
+def start_in_process(folder: Path, workflow: str) -> int:
+    """Emit a workflow and return the pid of its worker process once it runs."""
     assert call_command(folder, "emit", workflow).code == 0
     line = until(lambda: next((line for line in read_trace(folder) if line.startswith(workflow)), None), workflow)
     return int(line.split()[1])
 
 
 def response_of(folder: Path, workflow: str) -> dict[str, Any]:
-    """The response of a workflow, once its only attempt has ended."""
+    """Return the response of a workflow once its only attempt has ended."""
     sql = "SELECT response_json FROM executions WHERE workflow = :workflow AND response_json IS NOT NULL"
     [row] = until(lambda: look(folder / "agent.db", sql, workflow=workflow), f"the end of {workflow}")
     response: dict[str, Any] = json.loads(row["response_json"])
@@ -82,8 +82,8 @@ def response_of(folder: Path, workflow: str) -> dict[str, Any]:
 
 
 def test_killed_daemon_leaves_no_worker_process(folder, daemon):
-    """One is busy in code that never returns to the interpreter, and another one is free."""
-    pids = [process_of(folder, "quick"), process_of(folder, "busy")]
+    """One process is busy in code that never returns to the interpreter, and another one is free."""
+    pids = [start_in_process(folder, "quick"), start_in_process(folder, "busy")]
     assert all(map(is_alive, pids[1:]))
 
     daemon.process.kill()
@@ -93,7 +93,7 @@ def test_killed_daemon_leaves_no_worker_process(folder, daemon):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_to_a_worker_process_does_not_end_its_function(folder, daemon, number):
-    pid = process_of(folder, "waits")
+    pid = start_in_process(folder, "waits")
 
     os.kill(pid, number)
     (folder / "go").touch()
@@ -103,7 +103,7 @@ def test_signal_to_a_worker_process_does_not_end_its_function(folder, daemon, nu
 
 
 def test_signal_while_a_worker_process_starts_prints_no_traceback(folder, daemon):
-    """The signal comes before the process can handle it, and is held back until it can."""
+    """The signal arrives before the process can handle it, and is blocked until then."""
     assert call_command(folder, "emit", "waits").code == 0
     started = until(lambda: [pid for pid in processes_in(folder) if pid != daemon.pid], "a worker process")
     for pid in started:
@@ -115,7 +115,7 @@ def test_signal_while_a_worker_process_starts_prints_no_traceback(folder, daemon
 
 
 def test_stopped_daemon_waits_for_its_worker_process_and_then_ends_the_process(folder, daemon):
-    pid = process_of(folder, "waits")
+    pid = start_in_process(folder, "waits")
 
     daemon.signal(signal.SIGTERM)
     daemon.wait_for_notification("STOPPING=1")
@@ -127,7 +127,7 @@ def test_stopped_daemon_waits_for_its_worker_process_and_then_ends_the_process(f
 
 
 def test_second_signal_kills_the_worker_process_and_gives_the_attempt_back(folder, daemon):
-    pid = process_of(folder, "busy")
+    pid = start_in_process(folder, "busy")
 
     daemon.signal(signal.SIGTERM)
     daemon.wait_for_notification("STOPPING=1")
@@ -141,7 +141,7 @@ def test_second_signal_kills_the_worker_process_and_gives_the_attempt_back(folde
 
 
 def test_worker_process_prints_where_the_daemon_does_and_is_closed_to_programs(folder, daemon):
-    process_of(folder, "quick")
+    start_in_process(folder, "quick")
     assert call_command(folder, "emit", "dumpable").code == 0
 
     until(lambda: "printed in a process" in daemon.log, "the line")

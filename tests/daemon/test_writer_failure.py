@@ -27,7 +27,7 @@ def stuck() -> None:
 @app.workflow("breaks")
 async def breaks() -> None:
     if not os.path.exists("healed"):
-        checkpoints.IDLE_SECONDS = "no number"  # of the housekeeping between two commits
+        checkpoints.IDLE_SECONDS = "no number"  # read between two commits
 """
 
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_asked", [False, True], ids=["by itself", "SIGTERM meanwhile"])
-def test_daemon_whose_writer_dies_exits_70_and_the_next_continues(folder, is_asked):
+def test_daemon_whose_writer_fails_exits_70_and_the_next_continues(folder, is_asked):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
@@ -74,7 +74,7 @@ def linger() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_to_an_ended_daemon_does_not_change_its_exit_code(folder, number):
-    """Its process is still there: Python ends its threads, and runs what was registered for the exit."""
+    """The process still exists while Python ends its threads and runs the exit handlers."""
     (folder / "app.py").write_text(LINGERS)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -104,7 +104,7 @@ late = Late()
 
 
 def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon(folder):
-    """Python has put back the default actions of the signals by then."""
+    """Python has restored the default signal actions by then."""
     (folder / "app.py").write_text(LATE)
     with a_daemon(folder, "app:app", **{FINALIZES: "yes"}) as daemon:
         daemon.ready()
@@ -128,5 +128,5 @@ def test_second_signal_to_an_ended_daemon_ends_its_process(folder):
             daemon.signal(signal.SIGTERM)
             return daemon.process.poll() is not None
 
-        until(ends, "it to end")
+        until(ends, "the process to end")
         assert daemon.wait() == -signal.SIGTERM, daemon.log
