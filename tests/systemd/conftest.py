@@ -10,18 +10,18 @@ import pytest
 
 from tests.support.processes import Result
 from tests.systemd import debian, installing
-from tests.systemd.machine import Machine, a_machine
+from tests.systemd.machine import Machine, booted_machine
 from tests.systemd.service import Service
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Path, Result]]:
-    """The root of a Debian on which the page was followed, and what that said. Skips where there can be none."""
+    """Yield the root of a Debian after the commands of the page, and their result. The tests are skipped without a Debian."""
     with tempfile.TemporaryDirectory(prefix="craftcore-booted-") as name:
         folder = Path(name)
         try:
             debian.require_programs()
-            wheels = installing.gather(folder)
+            wheels = installing.build_wheels(folder)
             debian.make(folder / "debian")
             installed = installing.install(folder / "debian", wheels)
         except debian.Unavailable as reason:
@@ -31,7 +31,7 @@ def server() -> Iterator[tuple[Path, Result]]:
 
 @pytest.fixture(scope="module")
 def machine(server: tuple[Path, Result]) -> Iterator[Machine]:
-    with a_machine(server[0]) as machine:
+    with booted_machine(server[0]) as machine:
         yield machine
 
 

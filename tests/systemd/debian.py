@@ -19,21 +19,21 @@ PROGRAMS = {
     "unshare": "util-linux",
     "setpriv": "util-linux",
 }
-"""What it takes, and the Debian package of each."""
+"""The required programs, and the Debian package of each."""
 
-KEPT = "BOOTED_ROOT"
-"""The variable that names a folder where the Debian is kept from one run to the next."""
+CACHE_VARIABLE = "BOOTED_ROOT"
+"""The environment variable with the folder where the Debian is kept between runs."""
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-MAKING_SECONDS = 900.0
+BOOTSTRAP_SECONDS = 900.0
 
 
 class Unavailable(Exception):
-    """This machine cannot show it; the text says why. It is no fault of craftcore's."""
+    """The machine lacks what these tests need, as the text explains; craftcore has no fault."""
 
 
 def require_programs() -> None:
-    """Raises Unavailable."""
+    """Check for root and the required programs. Raises Unavailable."""
     if os.geteuid() != 0:
         raise Unavailable("only root can make a Debian and boot it (debootstrap, systemd-nspawn)")
     if missing := [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]:
@@ -42,14 +42,14 @@ def require_programs() -> None:
 
 
 def make(root: Path) -> None:
-    """Make a Debian at `root`, which is not there yet: a copy of the kept one, if one is kept. Raises Unavailable."""
+    """Make a Debian in the new folder `root`; copy it from the cache if there is one. Raises Unavailable."""
     require_programs()
-    kept = os.environ.get(KEPT)
-    if not kept:
+    cache = os.environ.get(CACHE_VARIABLE)
+    if not cache:
         _bootstrap(root)
         return
-    made_of = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()
-    original = Path(kept).absolute() / f"{SUITE}-{made_of[:8]}"
+    digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()
+    original = Path(cache).absolute() / f"{SUITE}-{digest[:8]}"
     if not original.exists():
         original.parent.mkdir(parents=True, exist_ok=True)
         draft = original.with_name(f"{original.name}.{os.getpid()}")
@@ -59,19 +59,19 @@ def make(root: Path) -> None:
 
 
 def _bootstrap(root: Path) -> None:
-    # Mounts and processes of its own: whatever becomes of it, nothing of it is left on this machine but the folder.
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    # Namespaces of its own: after a failure, only the folder is left on the host.
+    isolation = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
     options = ["--variant=minbase", f"--include={','.join(PACKAGES)}"]
     log = root.with_name(f"{root.name}.log")
     try:
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             subprocess.run(
-                [*apart, "debootstrap", *options, SUITE, root],
+                [*isolation, "debootstrap", *options, SUITE, root],
                 env={**os.environ, "PATH": PATH, "LC_ALL": "C.UTF-8"},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                timeout=MAKING_SECONDS,
+                stdout=output,
+                stderr=output,
+                timeout=BOOTSTRAP_SECONDS,
                 check=True,
             )
     except subprocess.SubprocessError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.processes import Result
 from tests.systemd import debian
 from tests.systemd.debian import Unavailable
-from tests.systemd.machine import a_machine
+from tests.systemd.machine import booted_machine
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
@@ -28,15 +28,15 @@ SOURCES = [
 WHEEL_SECONDS = 600.0
 
 
-def steps(name: str, page_name: str = "deploy-with-systemd.md") -> str:
-    """The block of a page of docs/how-to/ under that mark."""
+def read_steps(name: str, page_name: str = "deploy-with-systemd.md") -> str:
+    """Return the code block under this mark of a page of docs/how-to/."""
     page = (ROOT / "docs" / "how-to" / page_name).read_text(encoding="utf-8")
     [found] = re.findall(rf"<!-- booted: {name} -->\n```\w+\n(.*?)```", page, re.DOTALL)
     return str(found)
 
 
-def gather(folder: Path) -> Path:
-    """In a copy of the sources, the folder of wheels as the page makes it. Raises Unavailable without a network."""
+def build_wheels(folder: Path) -> Path:
+    """Build the wheels in a copy of the sources, as on the page; return their folder. Raises Unavailable offline."""
     tree = folder / "tree"
     tree.mkdir()
     for name in SOURCES:
@@ -45,25 +45,27 @@ def gather(folder: Path) -> Path:
             shutil.copytree(source, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, tree)
-    download, wheel = steps("gather").splitlines()
-    of_the_server = {"PIP_PYTHON_VERSION": debian.PYTHON}  # where the page says: with the same Python
-    if (done := _sh(download, tree, **of_the_server)).code != 0:
-        raise Unavailable(f"what craftcore needs cannot be downloaded: {' '.join(done.err.strip().splitlines()[-1:])}")
-    done = _sh(wheel, tree)
+    download, wheel = read_steps("gather").splitlines()
+    server_python = {"PIP_PYTHON_VERSION": debian.PYTHON}  # the page requires the same Python on both machines
+    if (done := _run_line(download, tree, **server_python)).code != 0:
+        raise Unavailable(
+            f"the dependencies of craftcore cannot be downloaded: {' '.join(done.err.strip().splitlines()[-1:])}"
+        )
+    done = _run_line(wheel, tree)
     assert done.code == 0, done.err
     return tree / "dist"
 
 
 def install(root: Path, wheels: Path) -> Result:
-    """Boot the Debian and follow the page; what its commands said. The machine is switched off then."""
+    """Boot the Debian, run the commands of the page, power off, and return the result of the commands."""
     shutil.copytree(wheels, root / "root" / "dist")
-    with a_machine(root) as machine:
-        done = machine.run("bash", "-eu", "-c", f"cd /root\n{steps('install')}")
+    with booted_machine(root) as machine:
+        done = machine.run("bash", "-eu", "-c", f"cd /root\n{read_steps('install')}")
         machine.power_off()
     return done
 
 
-def _sh(line: str, folder: Path, **env: str) -> Result:
+def _run_line(line: str, folder: Path, **env: str) -> Result:
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **env}
     ended = subprocess.run(
         ["bash", "-eu", "-c", line], cwd=folder, env=env, capture_output=True, text=True, timeout=WHEEL_SECONDS

@@ -17,7 +17,7 @@ def trace(line: str) -> None:
 
 
 trace("import")
-while Path("/srv/agent/hold").exists():  # a start that takes as long as the test wants
+while Path("/srv/agent/hold").exists():  # the start lasts until the test removes the file
     time.sleep(0.01)
 
 
@@ -36,25 +36,25 @@ async def runs_on() -> str:
     except asyncio.CancelledError:
         trace("cancelled")
         raise
-    trace("came to its end")
-    return "went"
+    trace("finished")
+    return "finished"
 
 
 @app.workflow("hangs", retry=RetryPolicy(max_attempts=5, base=0, cap=0))
 async def hangs() -> None:
-    """Hold the event loop, as no handler should."""
+    """Block the event loop, which handlers must not do."""
     trace("hangs")
     time.sleep(3600)
 
 
 @app.workflow("writes")
 async def writes(paths: list[str]) -> dict[str, str]:
-    """Try to make each file; what came of it."""
-    came: dict[str, str] = {}
+    """Try to create each file, and return the outcome for each path."""
+    outcomes: dict[str, str] = {}
     for path in paths:
         try:
             Path(path).write_text("")
-            came[path] = "written"
+            outcomes[path] = "written"
         except OSError as error:
-            came[path] = error.strerror or str(error)
-    return came
+            outcomes[path] = error.strerror or str(error)
+    return outcomes

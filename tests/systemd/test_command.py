@@ -13,12 +13,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_command_selects_every_test_of_the_booted_machine():
-    written = re.findall(r"^def (test_\w+)", (ROOT / "tests/systemd/test_under_systemd.py").read_text(), re.M)
+    expected = re.findall(r"^def (test_\w+)", (ROOT / "tests/systemd/test_under_systemd.py").read_text(), re.M)
     command = [sys.executable, "-m", "tests.systemd", "--collect-only"]
 
     listed = subprocess.run(
         command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
     )
 
-    assert written
-    assert set(re.findall(r"<Function (test_\w+)", listed.stdout)) == set(written)
+    assert expected
+    assert set(re.findall(r"<Function (test_\w+)", listed.stdout)) == set(expected)

@@ -10,13 +10,13 @@ import stat
 
 import pytest
 
-from tests.systemd.installing import steps
-from tests.systemd.machine import until
+from tests.systemd.installing import read_steps
+from tests.systemd.machine import wait_until
 from tests.systemd.service import DATABASE, SETTINGS, STATE, UNIT
 
 pytestmark = pytest.mark.system
 
-# Installing: the steps of the page, word for word, on a Debian that has never seen craftcore
+# Installation: the steps of the page, word for word, on a Debian without craftcore
 
 
 def test_install_page_steps_install_and_start_the_unit(server):
@@ -30,15 +30,17 @@ def test_install_page_steps_install_and_start_the_unit(server):
 
 
 def test_unit_starts_at_the_next_boot_and_matches_the_page(machine):
-    until(lambda: machine.run("systemctl", "is-active", UNIT).out == "active\n", "it to be started by nobody")
+    wait_until(lambda: machine.run("systemctl", "is-active", UNIT).out == "active\n", "the start at boot")
 
-    said = machine.do("bash", "-eu", stdin=steps("use")).splitlines()
+    lines = machine.do("bash", "-eu", stdin=read_steps("use")).splitlines()
 
-    assert said[0] == '"Hello, Ada!"'
-    assert said[1].startswith("healthy: ")
-    assert "all is well" in said
-    assert any(line.startswith("ok    unit          /etc/systemd/system/craftcore.service is ours") for line in said)
-    assert any(" craftcore[" in line and '"event":"daemon.ready"' in line for line in said), "the journal names it"
+    assert lines[0] == '"Hello, Ada!"'
+    assert lines[1].startswith("healthy: ")
+    assert "all is well" in lines
+    assert any(line.startswith("ok    unit          /etc/systemd/system/craftcore.service is ours") for line in lines)
+    assert any(" craftcore[" in line and '"event":"daemon.ready"' in line for line in lines), (
+        "the journal has the identifier"
+    )
 
 
 def test_unit_is_installed_with_all_its_files(machine):
@@ -52,23 +54,27 @@ def test_unit_is_installed_with_all_its_files(machine):
     assert checked.code == 0, checked
 
 
-# Starting: what systemd sees of it, and after which ends it begins anew
+# Start: the state that systemd shows, and the exit codes after which it restarts the unit
 
 
 def test_unit_is_active_only_after_ready(service):
-    """Its start is held up in the app's import, for as long as we like."""
+    """The import of the app delays the start until the test removes a file."""
     hold = service.machine.path("/srv/agent/hold")
     hold.touch()
 
     service.systemctl("start", "--no-block")
 
-    service.until_traced("import")
-    assert (service.state, service.shown("SubState"), service.shown("StatusText")) == ("activating", "start", "")
+    service.wait_for_trace("import")
+    assert (service.state, service.property_value("SubState"), service.property_value("StatusText")) == (
+        "activating",
+        "start",
+        "",
+    )
     assert service.machine.run("systemctl", "is-active", "craftcore").out == "activating\n"
     assert service.pid > 0
     hold.unlink()
-    service.until("ActiveState", "active")
-    assert service.shown("StatusText") == "running 0"
+    service.wait_for_property("ActiveState", "active")
+    assert service.property_value("StatusText") == "running 0"
     assert service.journal.index("engine.booted") < service.journal.index("Started craftcore.service")
 
 
@@ -76,129 +82,131 @@ def test_unit_status_line_shows_the_work(service):
     service.start()
     service.emit("runs.on")
 
-    until(lambda: service.shown("StatusText").startswith("running 1"), "the status line")
+    wait_until(lambda: service.property_value("StatusText").startswith("running 1"), "the status line")
 
     assert '"running 1' in service.machine.do("systemctl", "status", "--no-pager", "craftcore")
-    service.go()
-    until(lambda: "settled DONE 1" in service.shown("StatusText"), "the status line")
+    service.finish_runs()
+    wait_until(lambda: "settled DONE 1" in service.property_value("StatusText"), "the status line")
 
 
 def misspell(service):
-    service.settings("[daemon]\nconcurency = 1\n")
+    service.write_settings("[daemon]\nconcurency = 1\n")
 
 
 def damage(service):
     service.start().systemctl("stop")
-    service.machine.path(DATABASE).write_bytes(b"no database of ours" * 1000)
+    service.machine.path(DATABASE).write_bytes(b"this is no database" * 1000)
 
 
 def uninstall(service):
-    service.drop_in("gone", "ExecStart=", "ExecStart=/usr/bin/env craftcore-that-was run")
+    service.write_drop_in("gone", "ExecStart=", "ExecStart=/usr/bin/env craftcore-removed run")
 
 
 @pytest.mark.parametrize(("spoil", "code"), [(misspell, 78), (damage, 65), (uninstall, 127)])
 def test_failure_that_needs_a_person_is_not_restarted(service, spoil, code):
-    """It would be `activating` if systemd meant to."""
+    """The state would be `activating` if systemd were to restart the unit."""
     spoil(service)
 
     assert service.systemctl("start").code != 0
 
-    service.until("ActiveState", "failed")
-    assert (service.shown("ExecMainStatus"), service.shown("NRestarts")) == (str(code), "0"), service.journal
+    service.wait_for_property("ActiveState", "failed")
+    assert (service.property_value("ExecMainStatus"), service.property_value("NRestarts")) == (str(code), "0"), (
+        service.journal
+    )
 
 
 def test_temporary_failure_is_restarted_until_success(service):
-    """Another daemon has the database: exit 75."""
+    """Another daemon holds the database: the exit code is 75."""
     another = ["--unit=another", "--property=Type=notify", "--property=DynamicUser=yes", "--property=User=craftcore"]
     service.machine.do(
         "systemd-run", *another, "--property=StateDirectory=craftcore", "/opt/craftcore/bin/craftcore", "run"
     )
-    service.drop_in("soon", "RestartSec=200ms")
+    service.write_drop_in("soon", "RestartSec=200ms")
 
     assert service.systemctl("start").code != 0
 
-    until(lambda: int(service.shown("NRestarts")) >= 2, "two more tries", lambda: service.journal)
-    assert service.shown("ExecMainStatus") in ("0", "75")
+    wait_until(lambda: int(service.property_value("NRestarts")) >= 2, "two more attempts", lambda: service.journal)
+    assert service.property_value("ExecMainStatus") in ("0", "75")
     assert "another daemon holds this database: pid " in service.journal
     service.machine.do("systemctl", "stop", "another")
-    service.until("ActiveState", "active")
+    service.wait_for_property("ActiveState", "active")
 
 
-# Dying, by every kind of death: it is started again, and nothing is lost
+# Kills and hangs: the unit is restarted, and no work is lost
 
 
 def test_unit_is_restarted_after_sigkill_and_completes_accepted_work(service):
-    """With work at hand, a program of a command among it, and with triggers that come while nobody is there."""
+    """The kill meets running work, among it the program of a command. More triggers are emitted while no daemon runs."""
     service.start()
     running = service.emit("runs.on")
     service.emit("command.run", argv=["sleep", "98765"])
     accepted = [service.emit("note", number=number) for number in range(3)]
     later = service.emit("note", "--in", "1h", number=99)
-    service.until_traced("runs on")
-    [program] = until(lambda: service.programs("98765"), "the program to run")
+    service.wait_for_trace("runs on")
+    [program] = wait_until(lambda: service.pids_of("98765"), "the program to run")
 
     killed = service.kill()
 
     accepted += [service.emit("note", number=number) for number in range(3, 6)]
     assert service.state == "activating", "systemd waits its RestartSec=5"
-    service.restarted_after(killed)
-    assert (service.shown("NRestarts"), service.shown("Result")) == ("1", "success")
+    service.wait_for_restart(killed)
+    assert (service.property_value("NRestarts"), service.property_value("Result")) == ("1", "success")
     for trigger_id in accepted:
-        service.until_settled(trigger_id)
-    service.until_traced("runs on", times=2)
-    [again] = until(lambda: service.programs("98765"), "the program to run again, and no other beside it")
+        service.wait_for_status(trigger_id)
+    service.wait_for_trace("runs on", times=2)
+    [again] = wait_until(lambda: service.pids_of("98765"), "a single new run of the program")
     assert again != program
-    service.go()
-    service.until_settled(running)
-    assert service.traced.count("came to its end") == 1
+    service.finish_runs()
+    service.wait_for_status(running)
+    assert service.trace_lines.count("finished") == 1
     assert service.trigger(later)["status"] == "PENDING"
     assert "the daemon before this one died" in service.craftcore("status").out
 
 
 def test_hung_loop_is_ended_by_the_watchdog_and_becomes_poison(service):
-    """By the third time, the last of them alone; what was accepted beside it is done."""
-    service.drop_in("impatient", "WatchdogSec=3", "RestartSec=200ms")
+    """It runs three times, the third time alone; other accepted work completes."""
+    service.write_drop_in("impatient", "WatchdogSec=3", "RestartSec=200ms")
     service.start()
     first = service.pid
     poison = service.emit("hangs")
-    service.until_traced("hangs")
-    beside = service.emit("note", number=7)
+    service.wait_for_trace("hangs")
+    other = service.emit("note", number=7)
 
-    service.restarted_after(first)
+    service.wait_for_restart(first)
 
     assert "Watchdog timeout (limit 3s)!" in service.journal
-    dead = service.until_settled(poison, "DEAD")
-    assert (dead["error_code"], service.traced.count("hangs")) == ("POISON", 3)
+    dead = service.wait_for_status(poison, "DEAD")
+    assert (dead["error_code"], service.trace_lines.count("hangs")) == ("POISON", 3)
     assert service.journal.count("Watchdog timeout (limit 3s)!") == 3
-    service.until_settled(beside)
+    service.wait_for_status(other)
     assert service.state == "active"
 
 
-def test_six_quick_deaths_hold_scheduled_work_and_systemd_never_gives_up(service):
-    service.settings('[[schedule]]\nid = "often"\nworkflow = "note"\npayload = {number = 1}\nwhen = "every 1s"\n')
-    service.drop_in("soon", "RestartSec=200ms")
+def test_six_quick_kills_hold_scheduled_work_and_systemd_never_gives_up(service):
+    service.write_settings('[[schedule]]\nid = "often"\nworkflow = "note"\npayload = {number = 1}\nwhen = "every 1s"\n')
+    service.write_drop_in("soon", "RestartSec=200ms")
     service.start()
     pid = service.pid
-    deaths = 0
-    while "safe mode" not in service.shown("StatusText"):
-        assert deaths < 6, service.shown("StatusText")
+    kills = 0
+    while "safe mode" not in service.property_value("StatusText"):
+        assert kills < 6, service.property_value("StatusText")
         service.kill()
-        deaths += 1
-        pid = service.restarted_after(pid)
+        kills += 1
+        pid = service.wait_for_restart(pid)
 
-    assert (deaths, service.state, service.shown("NRestarts")) == (6, "active", "6")
-    before = service.traced.count("note 1")
-    service.until_settled(service.emit("note", number=2))  # what is emitted goes on
-    assert service.traced.count("note 1") == before
+    assert (kills, service.state, service.property_value("NRestarts")) == (6, "active", "6")
+    before = service.trace_lines.count("note 1")
+    service.wait_for_status(service.emit("note", number=2))  # emitted work is not held
+    assert service.trace_lines.count("note 1") == before
     service.craftcore("release")
-    service.until_traced("note 1", times=before + 1)
+    service.wait_for_trace("note 1", times=before + 1)
 
 
-# Confinement: what the unit gives the daemon, and what it does not
+# Confinement: the rights of the daemon under the unit
 
 
 DYNAMIC = range(61_184, 65_520)
-"""The users that systemd makes up."""
+"""The ids of the users that systemd allocates for units with DynamicUser."""
 
 
 def test_unit_runs_as_its_own_user_without_rights(service):
@@ -235,42 +243,44 @@ def test_unit_can_write_only_in_its_directory(service):
     before = {path: service.machine.path(path).exists() for path in elsewhere}
     service.start()
 
-    came = service.told("emit", "writes", "--payload", payload([*elsewhere, "/tmp/x", "here"]), "--wait")["result"]
+    outcomes = service.run_json("emit", "writes", "--payload", payload([*elsewhere, "/tmp/x", "here"]), "--wait")[
+        "result"
+    ]
 
-    assert {path: came[path] for path in ("here", "/tmp/x")} == {"here": "written", "/tmp/x": "written"}
-    assert {came[path] for path in elsewhere} <= {"Read-only file system", "Permission denied"}
+    assert {path: outcomes[path] for path in ("here", "/tmp/x")} == {"here": "written", "/tmp/x": "written"}
+    assert {outcomes[path] for path in elsewhere} <= {"Read-only file system", "Permission denied"}
     assert {path: service.machine.path(path).exists() for path in elsewhere} == before
-    assert not service.machine.path("/tmp/x").exists(), "its /tmp is its own"
+    assert not service.machine.path("/tmp/x").exists(), "the unit has a private /tmp"
 
 
 @pytest.mark.parametrize("unit", ["craftcore.service", "craftcore-backup.service"])
 def test_unit_exposure_rated_by_systemd_is_low(service, unit):
-    """By the unit as it is loaded, not as the file says."""
+    """systemd-analyze rates the loaded unit, with its drop-ins."""
     service.machine.do("systemd-analyze", "security", "--no-pager", "--threshold=15", unit)
 
 
 def test_emit_works_for_root_and_a_service_of_the_same_user_only(service):
-    """And each is heard at once, through the users that the unit has to itself."""
-    service.settings("[daemon]\npoll_seconds = 30.0\n")
+    """Each emit wakes the daemon at once, for the polling interval is 30 seconds."""
+    service.write_settings("[daemon]\npoll_seconds = 30.0\n")
     service.start()
-    own = [f"--property={line}" for line in steps("producer").splitlines()]
+    own = [f"--property={line}" for line in read_steps("producer").splitlines()]
 
     service.machine.do("systemd-run", "--wait", "--quiet", *own, "/opt/craftcore/bin/craftcore", "emit", "note")
-    service.until_settled(service.emit("note", number=1))
-    stranger = service.machine.run(
+    service.wait_for_status(service.emit("note", number=1))
+    refused = service.machine.run(
         "setpriv", "--reuid=nobody", "--clear-groups", "craftcore", "--db", DATABASE, "emit", "note"
     )
 
-    until(lambda: {"note 0", "note 1"} <= set(service.traced), "both to be done")
-    assert (stranger.code, stranger.out) == (77, ""), stranger
-    assert service.craftcore("doctor").code == 0, "nothing there belongs to root now"
+    wait_until(lambda: {"note 0", "note 1"} <= set(service.trace_lines), "both to be done")
+    assert (refused.code, refused.out) == (77, ""), refused
+    assert service.craftcore("doctor").code == 0, "no file belongs to root"
 
 
 def payload(paths):
     return json.dumps({"paths": paths})
 
 
-# Reloading: it returns when the settings count, or fails and changes nothing
+# Reload: it returns when the settings are in effect, or fails and changes nothing
 
 
 SCHEDULE = '[[schedule]]\nid = "{}"\nworkflow = "note"\nwhen = "every day at 3am"\ntimezone = "UTC"\n'
@@ -279,101 +289,103 @@ SCHEDULE = '[[schedule]]\nid = "{}"\nworkflow = "note"\nwhen = "every day at 3am
 def test_reload_applies_settings_and_reports_the_effective_settings(service):
     service.start()
     pid = service.pid
-    service.settings(SCHEDULE.format("nightly") + "[daemon]\nconcurrency = 3\n")
+    service.write_settings(SCHEDULE.format("nightly") + "[daemon]\nconcurrency = 3\n")
 
     reloaded = service.systemctl("reload")
 
     assert reloaded.code == 0, service.journal
-    assert [one["id"] for one in service.told("schedule", "list")] == ["nightly"], "it is done when systemctl returns"
+    assert [one["id"] for one in service.run_json("schedule", "list")] == ["nightly"], (
+        "the reload is complete when systemctl returns"
+    )
     assert "changed, and counts now: schedule\n" in service.journal
     assert "changed, and waits for the next start: daemon.concurrency\n" in service.journal
     assert (service.state, service.pid) == ("active", pid)
 
 
 def test_reload_with_a_mistake_fails_and_the_daemon_continues_unchanged(service):
-    service.settings(SCHEDULE.format("nightly"))
+    service.write_settings(SCHEDULE.format("nightly"))
     service.start()
     pid = service.pid
-    service.settings(SCHEDULE.format("another") + "[daemon]\nconcurency = 3\n")
+    service.write_settings(SCHEDULE.format("another") + "[daemon]\nconcurency = 3\n")
 
     refused = service.systemctl("reload")
 
     assert refused.code != 0
     assert "did you mean 'concurrency'" in service.journal
     assert "nothing was changed: the daemon goes on with the settings as they were" in service.journal
-    assert [one["id"] for one in service.told("schedule", "list")] == ["nightly"]
-    assert (service.state, service.pid, service.shown("NRestarts")) == ("active", pid, "0")
-    service.until_settled(service.emit("note"))
-    service.settings(SCHEDULE.format("another"))
+    assert [one["id"] for one in service.run_json("schedule", "list")] == ["nightly"]
+    assert (service.state, service.pid, service.property_value("NRestarts")) == ("active", pid, "0")
+    service.wait_for_status(service.emit("note"))
+    service.write_settings(SCHEDULE.format("another"))
     assert service.systemctl("reload").code == 0, service.journal
 
 
-# Stopping, and the machine's own end: within the grace, and what was cut off comes again
+# Stop and shutdown: both end within the grace, and interrupted work runs again
 
 
 OBSTINATE = ["sh", "-c", "trap '' TERM INT; while :; do sleep 0.1; done", "obstinate"]
 
 
 def test_stop_ends_within_the_grace_with_any_work(service):
-    """The grace and systemd's patience are those of the shipped unit less 27 seconds: the margin is the same."""
-    service.settings("[daemon]\nshutdown_grace = 3.0\n")
-    service.drop_in("sooner", "TimeoutStopSec=18")
+    """The grace and the stop timeout are 27 seconds shorter than in the shipped unit, so the margin is the same."""
+    service.write_settings("[daemon]\nshutdown_grace = 3.0\n")
+    service.write_drop_in("sooner", "TimeoutStopSec=18")
     service.start()
-    cut_off = [service.emit("runs.on"), service.emit("command.run", argv=OBSTINATE)]
-    service.until_traced("runs on")
-    until(lambda: service.programs("obstinate"), "the program to run")
+    interrupted = [service.emit("runs.on"), service.emit("command.run", argv=OBSTINATE)]
+    service.wait_for_trace("runs on")
+    wait_until(lambda: service.pids_of("obstinate"), "the program to run")
 
     assert service.systemctl("stop").code == 0
 
-    ended = {name: service.shown(name) for name in ("ActiveState", "Result", "ExecMainStatus", "ExecMainCode")}
+    ended = {name: service.property_value(name) for name in ("ActiveState", "Result", "ExecMainStatus", "ExecMainCode")}
     assert ended == {"ActiveState": "inactive", "Result": "success", "ExecMainStatus": "0", "ExecMainCode": "1"}
     assert '"signal":"SIGTERM","running":2' in service.journal
-    assert "Killing process" not in service.journal, "systemd had to end nothing"
-    assert service.programs("obstinate") == []
-    assert service.traced[-1] == "cancelled"
-    for trigger_id in cut_off:
+    assert "Killing process" not in service.journal, "systemd killed no process"
+    assert service.pids_of("obstinate") == []
+    assert service.trace_lines[-1] == "cancelled"
+    for trigger_id in interrupted:
         trigger = service.trigger(trigger_id)
         assert (trigger["status"], trigger["attempts"]) == ("PENDING", 0), "given back"
     service.start()
-    service.until_traced("runs on", times=2)
-    service.go()
-    service.until_settled(cut_off[0])
+    service.wait_for_trace("runs on", times=2)
+    service.finish_runs()
+    service.wait_for_status(interrupted[0])
 
 
 def test_daemon_continues_at_the_next_boot_after_an_orderly_shutdown(service):
-    """Enabled, nobody has to start it."""
-    service.settings("[daemon]\nshutdown_grace = 1.0\n")
-    goes_on_after(service, service.machine.power_off)
+    """The unit is enabled, so the boot starts it."""
+    service.write_settings("[daemon]\nshutdown_grace = 1.0\n")
+    require_continuation_after(service, service.machine.power_off)
 
     assert '"clean":true' in service.machine.do("journalctl", "--boot", f"--unit={UNIT}", "--output=cat")
 
 
 def test_daemon_continues_at_the_next_boot_after_a_power_cut(service):
-    """Every process ends at once. What the disk had not yet is the matter of tests/crash/."""
-    goes_on_after(service, service.machine.cut)
+    """Every process ends at once. Lost disk writes are the subject of tests/crash/."""
+    require_continuation_after(service, service.machine.cut_power)
 
     assert '"clean":false' in service.machine.do("journalctl", "--boot", f"--unit={UNIT}", "--output=cat")
 
 
-def goes_on_after(service, end):
-    """The machine ends while work is at hand, and boots."""
+def require_continuation_after(service, end):
+    """End the machine during work, boot it again, and require that the daemon continues."""
     service.start()
-    at_work = service.emit("runs.on")
+    running = service.emit("runs.on")
     later = service.emit("note", "--in", "1h")
-    service.until_traced("runs on")
+    service.wait_for_trace("runs on")
 
     end()
-    assert "came to its end" not in service.traced
+    assert "finished" not in service.trace_lines
     service.machine.boot()
 
-    until(lambda: service.state == "active", "the unit to be started", lambda: service.journal)
-    service.until_traced("runs on", times=2)
-    service.go()
+    wait_until(lambda: service.state == "active", "the unit to be started", lambda: service.journal)
+    service.wait_for_trace("runs on", times=2)
+    service.finish_runs()
     assert service.trigger(later)["status"] == "PENDING"
-    service.until_settled(at_work)
+    service.wait_for_status(running)
 
 
-# Backing up: by the timer's service, beside the daemon
+# Backup: by the service of the timer, beside the daemon
 
 
 BACKUP, TIMER = "craftcore-backup.service", "craftcore-backup.timer"
@@ -393,7 +405,7 @@ def test_backup_beside_a_working_daemon_can_be_restored(service):
     service.emit("runs.on")
     done = [service.emit("note", number=number) for number in range(3)]
     for trigger_id in done:
-        service.until_settled(trigger_id)
+        service.wait_for_status(trigger_id)
 
     uid = service.owner
 
@@ -407,7 +419,7 @@ def test_backup_beside_a_working_daemon_can_be_restored(service):
     assert {path.name for path in folder.iterdir()} == {backup.name, manifest.name}
     assert {(stat.S_IMODE(path.stat().st_mode), path.stat().st_uid) for path in folder.iterdir()} == {(0o600, uid)}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert service.machine.path(DATABASE).stat().st_uid == uid, "the daemon's still"
+    assert service.machine.path(DATABASE).stat().st_uid == uid, "the daemon still owns it"
     restored = "/root/restored/craftcore.db"
     service.machine.do("craftcore", "--db", restored, "db", "restore", f"{STATE}/backups/{backup.name}")
     service.machine.do("craftcore", "--db", restored, "db", "check")
@@ -416,7 +428,7 @@ def test_backup_beside_a_working_daemon_can_be_restored(service):
 
 
 def test_database_restored_by_root_can_be_opened_by_the_daemon(service):
-    """Stop, restore, start, release: as docs/how-to/back-up-and-restore.md has it."""
+    """The order is stop, restore, start and release, as in docs/how-to/back-up-and-restore.md."""
     service.start()
     note = service.emit("note", "--in", "1h")
     service.machine.do("systemctl", "start", BACKUP)
@@ -427,19 +439,19 @@ def test_database_restored_by_root_can_be_opened_by_the_daemon(service):
 
     assert restored.code == 0, restored
     service.start()
-    until(lambda: "held" in service.shown("StatusText"), "it to be held", lambda: service.journal)
+    wait_until(lambda: "held" in service.property_value("StatusText"), "the hold", lambda: service.journal)
     assert service.craftcore("release").code == 0
-    until(lambda: "held" not in service.shown("StatusText"), "it to go on", lambda: service.journal)
+    wait_until(lambda: "held" not in service.property_value("StatusText"), "the release", lambda: service.journal)
     assert service.trigger(note)["status"] == "PENDING"
-    service.until_settled(service.emit("note"))
+    service.wait_for_status(service.emit("note"))
 
 
-# The page: a unit beside the daemon's, as its user, without its secrets
+# The page: a second unit, with the user of the daemon and without the secrets of the daemon
 
 
 PAGE = "craftcore-web.service"
 PERSON = '[[web.person]]\nname = "ada"\ntoken = "credential:web-ada"\nmay = "act"\n'
-ASKING = """
+PAGE_CLIENT = """
 import http.client, socket, sys, urllib.parse
 
 class Page(http.client.HTTPConnection):
@@ -465,9 +477,9 @@ print(status, "ada" in text)
 
 def test_page_installed_as_documented_answers_over_its_socket(service):
     machine = service.machine
-    service.settings(PERSON)
+    service.write_settings(PERSON)
     service.start()
-    block = steps("page", "answer-from-a-phone.md").replace("/srv/agent/craftcore.toml", SETTINGS)
+    block = read_steps("page", "answer-from-a-phone.md").replace("/srv/agent/craftcore.toml", SETTINGS)
 
     machine.do("bash", "-eu", "-o", "pipefail", "-c", f"cd /root\n{block}")
 
@@ -482,15 +494,17 @@ def test_page_installed_as_documented_answers_over_its_socket(service):
     assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert stat.S_IMODE((machine.path(STATE) / "web.sock").stat().st_mode) == 0o600
     machine.do("systemd-analyze", "security", "--no-pager", "--threshold=15", PAGE)
-    assert machine.do("/opt/craftcore/bin/python", "-c", ASKING) == "200\n303\n200 True\n"
+    assert machine.do("/opt/craftcore/bin/python", "-c", PAGE_CLIENT) == "200\n303\n200 True\n"
     service.systemctl("stop")
-    assert machine.do("/opt/craftcore/bin/python", "-c", ASKING).splitlines()[1:] == ["303", "200 True"], "also alone"
+    assert machine.do("/opt/craftcore/bin/python", "-c", PAGE_CLIENT).splitlines()[1:] == ["303", "200 True"], (
+        "the page also works without the daemon"
+    )
     assert machine.run("systemctl", "stop", PAGE).code == 0
     assert shown("Result") == "success"
     assert not (machine.path(STATE) / "web.sock").exists()
 
 
-# The unit of a person's own: no root, no sandbox, and there while nobody is logged in
+# The user unit: without root, without a sandbox, and active without a login
 
 
 ADA = "/home/ada"
@@ -500,19 +514,21 @@ def test_user_installs_runs_reloads_and_backs_up_a_user_unit(machine):
     machine.do("useradd", "--create-home", "ada")
     machine.do("loginctl", "enable-linger", "ada")
     uid = machine.do("id", "--user", "ada").strip()
-    until(lambda: machine.run("systemctl", "is-active", f"user@{uid}").out == "active\n", "a systemd of ada's own")
+    wait_until(
+        lambda: machine.run("systemctl", "is-active", f"user@{uid}").out == "active\n", "the systemd of the user ada"
+    )
 
     def ada(*command):
         variables = [f"HOME={ADA}", f"XDG_RUNTIME_DIR=/run/user/{uid}"]
         return machine.do("setpriv", f"--reuid={uid}", f"--regid={uid}", "--init-groups", "env", *variables, *command)
 
-    told = json.loads(ada("craftcore", "--json", "systemd", "install", "--user", "--backup"))
-    for command in told["next"]:
+    installed = json.loads(ada("craftcore", "--json", "systemd", "install", "--user", "--backup"))
+    for command in installed["next"]:
         ada(*command)
 
-    assert told["next"][-1] == ["systemctl", "--user", "enable", "--now", "craftcore", "craftcore-backup.timer"]
-    who = json.loads(ada("craftcore", "emit", "command.run", "--payload", '{"argv": ["id", "-un"]}', "--wait"))
-    assert who["stdout"] == "ada\n"
+    assert installed["next"][-1] == ["systemctl", "--user", "enable", "--now", "craftcore", "craftcore-backup.timer"]
+    result = json.loads(ada("craftcore", "emit", "command.run", "--payload", '{"argv": ["id", "-un"]}', "--wait"))
+    assert result["stdout"] == "ada\n"
     ada("systemctl", "--user", "reload", "craftcore")
     ada("systemctl", "--user", "start", "craftcore-backup.service")
     assert len(list(machine.path(f"{ADA}/.local/state/craftcore/backups").glob("*.manifest.json"))) == 1
