@@ -29,8 +29,8 @@ from tests.support.warm_parent import WarmProcess, start
 ASSISTANT = Path(__file__).parents[2] / "examples" / "assistant"
 
 
-class Mails(MessageHandler):
-    """A mail server that keeps the subjects of what it took."""
+class MailHandler(MessageHandler):
+    """The handler of a mail server; it keeps the subjects of accepted messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Mails(MessageHandler):
 
 
 class Assistant:
-    """The web server, in a folder. A request that meets a dead server is sent again."""
+    """The web server of the example in a folder. A request that meets a killed server is sent again."""
 
     def __init__(self, folder: Path, model: str, mail_port: int) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class Assistant:
 
         def answer() -> Any:
             if self.process.poll() is not None:
-                self.port = free_port()  # another test may have taken the one before
+                self.port = free_port()  # another test may have taken the former port
                 self.start()
             request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
             try:
@@ -88,114 +88,116 @@ class Assistant:
         [found] = until(answer, f"an answer of {path}: {(self.folder / 'web.log').read_text()}")
         return found
 
-    def said(self, user: str) -> list[tuple[str, str]]:
+    def messages(self, user: str) -> list[tuple[str, str]]:
         return [(one["role"], one["content"]) for one in self.ask(f"/chat/{user}")]
 
 
 @contextmanager
-def an_assistant(folder: Path) -> Iterator[tuple[Assistant, Mails]]:
-    """The assistant with a model and a mail server, all gone when the block is left."""
-    mails = Mails()
-    post = Controller(mails, hostname="127.0.0.1", port=free_port(), ready_timeout=PATIENCE)
+def an_assistant(folder: Path) -> Iterator[tuple[Assistant, MailHandler]]:
+    """Start the assistant with a model and a mail server, and stop all three at the end."""
+    mail = MailHandler()
+    post = Controller(mail, hostname="127.0.0.1", port=free_port(), ready_timeout=PATIENCE)
     post.start()
     model = [sys.executable, str(ASSISTANT / "model_stub.py"), "0"]
     with subprocess.Popen(model, stdout=subprocess.PIPE, text=True) as stub:
         assert stub.stdout is not None
         assistant = Assistant(folder, stub.stdout.readline().strip(), post.port)
         try:
-            yield assistant, mails
+            yield assistant, mail
         finally:
             assistant.close()
             stub.kill()
             post.stop()
 
 
-def decide(assistant: Assistant, mails: Mails) -> None:
-    """Approve each mail. Of one in doubt, say what the mail server knows."""
+def answer_questions(assistant: Assistant, mail: MailHandler) -> None:
+    """Send each proposed mail. Answer each doubt by whether the mail server has the mail."""
     for question in assistant.ask("/questions"):
         if question["question"].startswith("Send to "):
             choice = "send"
         else:
-            choice = "happened" if mails.subjects else "resend"
+            choice = "happened" if mail.subjects else "resend"
         assistant.ask(f"/questions/{question['id']}", {"choice": choice})
 
 
-def has_answers(count: int, said: list[tuple[str, str]]) -> bool:
-    return len([role for role, _ in said if role == "assistant"]) == count
+def has_answers(count: int, messages: list[tuple[str, str]]) -> bool:
+    return len([role for role, _ in messages if role == "assistant"]) == count
 
 
-def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str, str]]], bool]) -> None:
-    def look() -> bool:
-        decide(assistant, mails)
-        return holds(assistant.said("ada"))
+def wait_for(assistant: Assistant, mail: MailHandler, condition: Callable[[list[tuple[str, str]]], bool]) -> None:
+    def is_met() -> bool:
+        answer_questions(assistant, mail)
+        return condition(assistant.messages("ada"))
 
-    until(look, "the answers")
+    until(is_met, "the answers")
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.acceptance)])
 def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp_path, seed):
-    """No message meets a third kill, after which it would be dead."""
+    """Each message meets at most two kills, for the third would make its trigger dead."""
     chance = random.Random(seed)
-    sentences = [
+    texts = [
         "remind me to water the plants every day at 6pm",
         "brief me at 7am",
         "mail bob@example.org about tea: come at five",
         "what is planned",
         "hello",
     ]
-    with an_assistant(tmp_path) as (assistant, mails):
-        for number, text in enumerate(sentences):
+    with an_assistant(tmp_path) as (assistant, mail):
+        for number, text in enumerate(texts):
             assert "id" in assistant.ask("/chat/ada", {"text": text}, key=str(number))
             time.sleep(chance.uniform(0, 0.4))
             assistant.kill()
-            decide(assistant, mails)
+            answer_questions(assistant, mail)
             time.sleep(chance.uniform(0, 0.2))
             assistant.kill()
-            wait_for(assistant, mails, partial(has_answers, number + 1))
-        for number, text in enumerate(sentences):  # as a client does that did not see the answers
+            wait_for(assistant, mail, partial(has_answers, number + 1))
+        for number, text in enumerate(texts):  # a client without the answers sends each text again
             assert assistant.ask("/chat/ada", {"text": text}, key=str(number))["created"] is False
 
-        said = assistant.said("ada")
-        assert has_answers(len(sentences), said)
-        assert sorted(text for role, text in said if role == "user") == sorted(sentences)
-        answers = [text for role, text in said if role == "assistant"]
+        messages = assistant.messages("ada")
+        assert has_answers(len(texts), messages)
+        assert sorted(text for role, text in messages if role == "user") == sorted(texts)
+        answers = [text for role, text in messages if role == "assistant"]
         assert "sent" in answers
         assert "You said: hello" in answers
-        assert mails.subjects == ["tea"]
+        assert mail.subjects == ["tea"]
         assert assistant.ask("/questions") == []
 
 
 @pytest.mark.acceptance
 def test_assistant_edits_and_cancels_its_reminders_and_limits_a_user(tmp_path):
-    with an_assistant(tmp_path) as (assistant, mails):
+    with an_assistant(tmp_path) as (assistant, mail):
 
-        def answered(text: str) -> str:
-            before = len(assistant.said("ada"))
+        def ask_and_wait(text: str) -> str:
+            before = len(assistant.messages("ada"))
             work = assistant.ask("/chat/ada", {"text": text})["id"]
             with urllib.request.urlopen(f"http://127.0.0.1:{assistant.port}/messages/{work}/events") as events:
                 stream = events.read().decode()
             assert "event: answer" in stream
-            wait_for(assistant, mails, lambda said: len(said) == before + 2)
-            return assistant.said("ada")[-1][1]
+            wait_for(assistant, mail, lambda messages: len(messages) == before + 2)
+            return assistant.messages("ada")[-1][1]
 
-        first = answered("remind me to water the plants in 3h").removeprefix("set as ")
-        assert answered("brief me at 7am") == "ada.brief: every day at 7am"
-        assert answered("brief me at 8am") == "ada.brief: every day at 8am"
-        planned = answered("what is planned").split("; ")
-        assert sorted(planned) == sorted([f"{first}: in 3h", "ada.brief: every day at 8am"]), "by id, which is made"
-        assert answered(f"forget {first}") == "removed"
-        assert answered("forget nothing").startswith("that did not work: no schedule nothing")
-        assert answered("what is planned") == "ada.brief: every day at 8am"
-        told = [assistant.ask("/chat/bob", {"text": "hello"}) for _ in range(21)]
-        assert told[-1] == {"error": "more than 20 messages a minute"}
+        first = ask_and_wait("remind me to water the plants in 3h").removeprefix("set as ")
+        assert ask_and_wait("brief me at 7am") == "ada.brief: every day at 7am"
+        assert ask_and_wait("brief me at 8am") == "ada.brief: every day at 8am"
+        planned = ask_and_wait("what is planned").split("; ")
+        assert sorted(planned) == sorted([f"{first}: in 3h", "ada.brief: every day at 8am"]), (
+            "the order follows the ids, which are generated"
+        )
+        assert ask_and_wait(f"forget {first}") == "removed"
+        assert ask_and_wait("forget nothing").startswith("that did not work: no schedule nothing")
+        assert ask_and_wait("what is planned") == "ada.brief: every day at 8am"
+        answers = [assistant.ask("/chat/bob", {"text": "hello"}) for _ in range(21)]
+        assert answers[-1] == {"error": "more than 20 messages a minute"}
         assert assistant.ask("/questions/unknown", {"choice": "send"})["error"].startswith("no question unknown")
 
 
 @pytest.mark.acceptance
 def test_answer_is_stopped_and_the_conversation_continues(tmp_path):
-    with an_assistant(tmp_path) as (assistant, mails):
+    with an_assistant(tmp_path) as (assistant, mail):
         work = assistant.ask("/chat/ada", {"text": "mail bob@example.org about tea: come at five"})["id"]
-        until(lambda: assistant.ask("/questions"), "the approval to be asked for")
+        until(lambda: assistant.ask("/questions"), "the question of the approval")
 
         stop = urllib.request.Request(f"http://127.0.0.1:{assistant.port}/messages/{work}", method="DELETE")
         with urllib.request.urlopen(stop, timeout=PATIENCE) as response:
@@ -203,12 +205,12 @@ def test_answer_is_stopped_and_the_conversation_continues(tmp_path):
 
         assert assistant.ask("/questions") == []
         assistant.ask("/chat/ada", {"text": "hello"})
-        until(lambda: assistant.said("ada")[-1:] == [("assistant", "You said: hello")], "the next answer")
-        assert mails.subjects == []
+        until(lambda: assistant.messages("ada")[-1:] == [("assistant", "You said: hello")], "the next answer")
+        assert mail.subjects == []
 
 
-def test_sentences_of_the_page_are_understood_by_the_model():
-    """`python` and `curl` of docs/tutorial/personal-assistant.md: the programs exist, and the stub knows each text."""
+def test_texts_of_the_page_are_understood_by_the_model():
+    """The programs of docs/tutorial/personal-assistant.md exist, and the stub has a reply to each text."""
     page = (ASSISTANT.parents[1] / "docs/tutorial/personal-assistant.md").read_text("utf-8")
     stub = runpy.run_path(str(ASSISTANT / "model_stub.py"))
 

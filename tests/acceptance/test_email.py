@@ -23,7 +23,7 @@ MAIL = {"to": ["Ada <ada@example.net>"], "subject": "Hello", "body": "Hello Ada"
 
 @contextmanager
 def a_provider(**replies: Reply) -> Iterator[Scripted]:
-    """A mail server beside the daemons. `messages`: those that it has."""
+    """Run a mail server beside the daemons; its `messages` are the accepted ones."""
     with start_blocking_portal() as portal:
         with portal.wrap_async_context_manager(a_server(None, None, **replies)) as server:
             yield server
@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 def configure(folder: Path, port: int, **settings: Any) -> None:
-    given = {
+    values = {
         "host": "127.0.0.1",
         "port": port,
         "security": "none",
@@ -45,12 +45,12 @@ def configure(folder: Path, port: int, **settings: Any) -> None:
         "sender": "house@example.org",
         **settings,
     }
-    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
     (folder / "craftcore.toml").write_text("\n".join(["[retry]", "base_seconds = 0", "[email]", *lines, ""]))
 
 
 @contextmanager
-def running(folder: Path, **more: str) -> Iterator[DaemonProcess]:
+def running_daemon(folder: Path, **more: str) -> Iterator[DaemonProcess]:
     env = {"CRAFTCORE_CONFIG": "craftcore.toml", "SMTP_PASSWORD": PASSWORD, **more}
     with a_daemon(folder, "app:app", **env) as daemon:
         yield daemon.ready()
@@ -63,7 +63,7 @@ def emit(folder: Path, **payload: Any) -> str:
     return task_id
 
 
-def task(folder: Path, task_id: str) -> dict[str, Any]:
+def show_task(folder: Path, task_id: str) -> dict[str, Any]:
     shown = craftcore(folder, "--json", "task", "show", task_id)
     if shown.code:
         return {"status": "not begun"}
@@ -71,14 +71,14 @@ def task(folder: Path, task_id: str) -> dict[str, Any]:
     return found
 
 
-def ended(folder: Path, task_id: str) -> dict[str, Any]:
+def wait_for_end(folder: Path, task_id: str) -> dict[str, Any]:
     over = ("DONE", "FAILED", "CANCELLED")
-    until(lambda: task(folder, task_id)["status"] in over, f"task {task_id} to end")
-    return task(folder, task_id)
+    until(lambda: show_task(folder, task_id)["status"] in over, f"task {task_id} to end")
+    return show_task(folder, task_id)
 
 
-def asked(folder: Path) -> Any:
-    """The only open question."""
+def wait_for_question(folder: Path) -> Any:
+    """Wait for an open question, and return the only one."""
     [question] = until(lambda: craftcore(folder, "--json", "inbox", "list").json, "a question")
     return question
 
@@ -87,8 +87,8 @@ def asked(folder: Path) -> Any:
 def test_email_from_the_command_line_is_sent_and_the_password_is_not_stored(folder):
     with a_provider() as provider:
         configure(folder, provider.port)
-        with running(folder) as daemon:
-            done = ended(folder, emit(folder))
+        with running_daemon(folder) as daemon:
+            done = wait_for_end(folder, emit(folder))
             log = daemon.log
 
     assert done["status"] == "DONE"
@@ -107,8 +107,8 @@ def test_email_from_the_command_line_is_sent_and_the_password_is_not_stored(fold
 def test_busy_server_gets_the_email_once_when_ready(folder):
     with a_provider(MAIL=says_in_turn("451 busy", "250 go on")) as provider:
         configure(folder, provider.port)
-        with running(folder):
-            assert ended(folder, emit(folder))["status"] == "DONE"
+        with running_daemon(folder):
+            assert wait_for_end(folder, emit(folder))["status"] == "DONE"
 
     assert len(provider.messages) == 1
 
@@ -116,8 +116,8 @@ def test_busy_server_gets_the_email_once_when_ready(folder):
 def test_invalid_email_payload_is_refused_before_anything_is_sent(folder):
     with a_provider() as provider:
         configure(folder, provider.port)
-        with running(folder):
-            failed = ended(folder, emit(folder, to="ada@example.net\r\nBcc: eve@example.net"))
+        with running_daemon(folder):
+            failed = wait_for_end(folder, emit(folder, to="ada@example.net\r\nBcc: eve@example.net"))
 
     assert failed["status"] == "FAILED"
     assert provider.heard == []
@@ -126,18 +126,18 @@ def test_invalid_email_payload_is_refused_before_anything_is_sent(folder):
 def test_email_of_a_killed_daemon_is_sent_once_and_a_person_is_asked(folder):
     with a_provider(dot=hangs) as provider:
         configure(folder, provider.port)
-        with running(folder) as daemon:
+        with running_daemon(folder) as daemon:
             task_id = emit(folder)
             until(lambda: provider.messages, "the server to have the message")
             daemon.kill()
-        with running(folder):
-            question = asked(folder)
+        with running_daemon(folder):
+            question = wait_for_question(folder)
             assert question["task_id"] == task_id
             assert "email.send" in question["question"]
             [sent_as] = re.findall(r"^Message-ID: (<.*@)", provider.messages[0].decode(), re.M)
             assert f"mailed as  {sent_as}… " in craftcore(folder, "activity", "show", question["activity_key"]).out
             assert craftcore(folder, "inbox", "answer", question["id"], "happened").code == 0
-            assert ended(folder, task_id)["status"] == "DONE"
+            assert wait_for_end(folder, task_id)["status"] == "DONE"
 
     assert len(provider.messages) == 1
 
@@ -145,29 +145,29 @@ def test_email_of_a_killed_daemon_is_sent_once_and_a_person_is_asked(folder):
 @pytest.mark.acceptance
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_email_of_a_killed_daemon_is_reconciled_by_the_sent_folder(folder, was_sent):
-    """A server that puts what it sent into a folder, and one that lost what it had before it sent it."""
+    """One server stores the sent message in the folder; the other loses the message before it sends one."""
     with a_dovecot(PASSWORD) as dovecot:
 
-        async def files_it_or_loses_it(with_: Conversation) -> None:
+        async def store_or_lose(conversation: Conversation) -> None:
             if was_sent:
                 dovecot.put(provider.messages[-1])
             provider.replies["dot"] = "250 taken"
             filed.append(True)
-            await hangs(with_)
+            await hangs(conversation)
 
         filed: list[bool] = []
-        with a_provider(dot=files_it_or_loses_it) as provider:
+        with a_provider(dot=store_or_lose) as provider:
             (folder / "app.py").write_text((EXAMPLES / "email_sent_folder.py").read_text())
             server = {"IMAP_HOST": "127.0.0.1", "IMAP_PORT": str(dovecot.port), "IMAP_SECURITY": "none"}
             account = {"IMAP_USERNAME": USER, "IMAP_PASSWORD": PASSWORD}
             imap = {**server, **account, "IMAP_SETTLE": "0", "IMAP_IS_COMPLETE": "1"}
             configure(folder, provider.port)
-            with running(folder, **imap) as daemon:
+            with running_daemon(folder, **imap) as daemon:
                 task_id = emit(folder)
                 until(lambda: filed, "the server to have the message")
                 daemon.kill()
-            with running(folder, **imap):
-                done = ended(folder, task_id)
+            with running_daemon(folder, **imap):
+                done = wait_for_end(folder, task_id)
 
     assert done["status"] == "DONE"
     assert len(provider.messages) == (1 if was_sent else 2)

@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 @contextmanager
-def running(folder: Path, provider: Provider, *, dedupes: bool) -> Iterator[DaemonProcess]:
+def running_daemon(folder: Path, provider: Provider, *, dedupes: bool) -> Iterator[DaemonProcess]:
     (folder / "craftcore.toml").write_text(
         f"""
         [retry]
@@ -53,28 +53,28 @@ def emit(folder: Path) -> str:
     return task_id
 
 
-def ended(folder: Path, task_id: str) -> Any:
-    """The task, once it has ended."""
+def wait_for_end(folder: Path, task_id: str) -> Any:
+    """Return the task after its end."""
 
-    def over() -> bool:
+    def has_ended() -> bool:
         shown = craftcore(folder, "--json", "task", "show", task_id)
         return shown.code == 0 and shown.json["status"] in ("DONE", "FAILED", "CANCELLED")
 
-    until(over, f"task {task_id} to end")
+    until(has_ended, f"task {task_id} to end")
     return craftcore(folder, "--json", "task", "show", task_id).json
 
 
 @pytest.mark.acceptance
 def test_http_request_from_the_command_line_is_made_and_the_secret_is_not_stored(folder, provider):
-    with running(folder, provider, dedupes=False) as daemon:
-        done = ended(folder, emit(folder))
+    with running_daemon(folder, provider, dedupes=False) as daemon:
+        done = wait_for_end(folder, emit(folder))
         log = daemon.log
 
     assert done["status"] == "DONE"
     assert done["result"]["provider_ref"] == "made-1"
-    [asked] = provider.asked
-    assert (asked.method, asked.path) == ("POST", "/v1/charges")
-    assert asked.headers["authorization"] == f"Bearer {SECRET}"
+    [request] = provider.asked
+    assert (request.method, request.path) == ("POST", "/v1/charges")
+    assert request.headers["authorization"] == f"Bearer {SECRET}"
     stored = b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
     assert b'"amount":500' in stored
     assert SECRET.encode() not in stored
@@ -83,15 +83,15 @@ def test_http_request_from_the_command_line_is_made_and_the_secret_is_not_stored
 
 def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
     provider.behaviour = once(done_and(answers_nobody))
-    with running(folder, provider, dedupes=False) as daemon:
+    with running_daemon(folder, provider, dedupes=False) as daemon:
         task_id = emit(folder)
         until(provider.began.is_set, "the provider to have done it")
         daemon.kill()
-    with running(folder, provider, dedupes=False):
+    with running_daemon(folder, provider, dedupes=False):
         [question] = until(lambda: craftcore(folder, "--json", "inbox", "list").json, "a question")
         assert question["task_id"] == task_id
         assert craftcore(folder, "inbox", "answer", question["id"], "happened").code == 0
-        assert ended(folder, task_id)["status"] == "DONE"
+        assert wait_for_end(folder, task_id)["status"] == "DONE"
 
     assert len(provider.effects) == 1
 
@@ -100,13 +100,13 @@ def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
 def test_http_request_of_a_killed_daemon_is_repeated_for_a_deduplicating_provider(folder, provider):
     provider.behaviour = once(done_and(answers_nobody))
     provider.honours_keys = True
-    with running(folder, provider, dedupes=True) as daemon:
+    with running_daemon(folder, provider, dedupes=True) as daemon:
         task_id = emit(folder)
         until(provider.began.is_set, "the provider to have done it")
         daemon.kill()
-    with running(folder, provider, dedupes=True):
-        assert ended(folder, task_id)["result"]["provider_ref"] == "made-1"
+    with running_daemon(folder, provider, dedupes=True):
+        assert wait_for_end(folder, task_id)["result"]["provider_ref"] == "made-1"
         assert craftcore(folder, "--json", "inbox", "list").json == []
 
     assert len(provider.effects) == 1
-    assert len({asked.key for asked in provider.asked}) == 1
+    assert len({request.key for request in provider.asked}) == 1

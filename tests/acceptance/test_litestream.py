@@ -32,18 +32,20 @@ def place(tmp_path: Path) -> Place:
     ],
 )
 def test_replica_is_a_moment_of_the_database_after_any_kill_and_nothing_repeats(place, kill):
-    a_life(place, kill, random.Random(kill))
+    run_recovery_case(place, kill, random.Random(kill))
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(30))
 def test_replica_is_sound_at_thirty_other_moments(place, seed):
-    a_life(place, KILLS[seed % 3], random.Random(seed))
+    run_recovery_case(place, KILLS[seed % 3], random.Random(seed))
 
 
-def a_life(place: Place, kill: str, chance: random.Random) -> None:
-    """Emitters, a daemon and Litestream at work; a kill; the database lost, and restored from the replica; on from
-    there, with the same replica."""
+def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
+    """Run emitters, a daemon and Litestream, kill some, and lose the database.
+
+    Then restore the replica, and continue with the same replica.
+    """
     folder = place.folder
     place.meet()
     with a_daemon(folder, "app:app") as daemon, place.emitters() as emitters:
@@ -59,11 +61,11 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
             if kill != "daemon":
                 litestream.kill()
             killed_at = now()
-            place.until_accepted(chance.randint(1, 500))  # by emitters, who outlive both
+            place.until_accepted(chance.randint(1, 500))  # by the emitters, which survive both kills
             if kill == "litestream":
                 place.until_the_wal_is_begun_anew()
             if kill == "daemon":
-                end(emitters)
+                kill_all(emitters)
                 safe = place.accepted()
                 place.sync()
         if kill == "litestream":
@@ -72,7 +74,7 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
                 place.sync()
                 place.until_accepted(chance.randint(1, 200))
                 killed_at = now()
-        end(emitters)
+        kill_all(emitters)
         daemon.kill()
     lost = place.lose_the_database()
     assert craftcore(lost.parent, "verify", "--write-head", "head").code == 0
@@ -80,34 +82,38 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
     restored = place.shell(RESTORE)
 
     is_whole = restored.code == 0
-    if not is_whole:  # it has lost its place in the WAL; what is damaged does not get into the place of the database
-        assert restored.code in (1, 65), restored  # Litestream's own refusal, or ours
+    if not is_whole:  # Litestream lost its position in the WAL; a damaged copy never replaces the database
+        assert restored.code in (1, 65), restored  # the refusal of Litestream or of craftcore
         assert not place.db.exists()
         restored = craftcore(folder, "db", "restore", "backup.db")
         shutil.copy(folder / "backup.db", folder / "restored.db")
         safe = {}
     assert (restored.code, "everything is held" in restored.out) == (0, True), restored
-    there, all_of_them = ids(place.db), ids(lost)
-    unheard = [id for id in there if id not in set(all_of_them)]  # whoever was committing it was killed over it
-    known = there[: len(there) - len(unheard)]
-    assert (known, there[len(known) :]) == (all_of_them[: len(known)], unheard), "it is one moment of the database"
-    assert set(safe) <= set(there), "what was accepted before a sync that has ended is there"
+    restored_ids, lost_ids = ids(place.db), ids(lost)
+    unconfirmed = [id for id in restored_ids if id not in set(lost_ids)]  # the kill hit the commit
+    known = restored_ids[: len(restored_ids) - len(unconfirmed)]
+    assert (known, restored_ids[len(known) :]) == (lost_ids[: len(known)], unconfirmed), (
+        "the copy is not the state of one moment"
+    )
+    assert set(safe) <= set(restored_ids), "a trigger accepted before a completed sync is missing"
     accepted = place.accepted()
-    assert set(accepted) <= set(all_of_them)
-    assert set(unheard).isdisjoint(accepted)
-    at = max(accepted[id] for id in there if id in accepted)
-    late = [id for id, when in accepted.items() if when <= killed_at and id not in set(there)]
+    assert set(accepted) <= set(lost_ids)
+    assert set(unconfirmed).isdisjoint(accepted)
+    last_accepted_at = max(accepted[id] for id in restored_ids if id in accepted)
+    late = [id for id, when in accepted.items() if when <= killed_at and id not in set(restored_ids)]
     how = "whole" if is_whole else "REFUSED, a backup was restored"
-    print(f"{kill}: {how}; {len(accepted)} accepted, {len(late)} lost, the last {max(0.0, killed_at - at):.2f} s")
-    it_is_whole_and_held(place)
+    print(
+        f"{kill}: {how}; {len(accepted)} accepted, {len(late)} lost, the last {max(0.0, killed_at - last_accepted_at):.2f} s"
+    )
+    require_whole_and_held(place)
     compared = craftcore(folder, "verify", "--against", "lost/head")
     records = "SELECT count(*) FROM executions WHERE ended_at IS NOT NULL"
     is_cut = count(place.db, records) < count(lost, records)
     assert (compared.code, "the last ones were cut off" in compared.out) == (int(is_cut), is_cut), compared
 
-    go_on(place)
+    release_and_run(place)
 
-    assert ids(place.db)[: len(there)] == there
+    assert ids(place.db)[: len(restored_ids)] == restored_ids
     with a_daemon(folder, "app:app") as daemon, place.litestream():
         daemon.ready()
         with place.emitters(1) as emitters:
@@ -117,29 +123,31 @@ def a_life(place: Place, kill: str, chance: random.Random) -> None:
     again = place.folder / "again"
     again.mkdir()
     second = Place(again, place.replica)
-    shutil.copy(folder / "litestream.yml", again)  # it names the database that the replica is of
+    shutil.copy(folder / "litestream.yml", again)  # it names the database of the replica
     later = second.shell(f"litestream restore -config litestream.yml -integrity-check full -o agent.db {place.db}")
     assert later.code == 0, later
-    assert ids(second.db) == ids(place.db), "the same replica serves on"
+    assert ids(second.db) == ids(place.db), "the replica does not continue"
 
 
-def end(emitters: list[subprocess.Popen[bytes]]) -> None:
+def kill_all(emitters: list[subprocess.Popen[bytes]]) -> None:
     for emitter in emitters:
         emitter.kill()
         emitter.wait()
 
 
-def it_is_whole_and_held(place: Place) -> None:
-    """What `db restore` makes of what Litestream brought."""
+def require_whole_and_held(place: Place) -> None:
+    """Compare the file from Litestream with the database that `db restore` made of it."""
     folder = place.folder
-    brought = folder / "restored.db"
+    download = folder / "restored.db"
     assert craftcore(folder, "db", "check").code == craftcore(folder, "verify").code == 0
-    assert stat.S_IMODE(brought.stat().st_mode) == stat.S_IMODE(place.db.stat().st_mode) == 0o600, "see umask there"
-    assert count(brought, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '!_litestream!_%' ESCAPE '!'") == 2
-    in_flight = count(brought, "SELECT count(*) FROM activity_log WHERE status = 'INTENT'")
+    assert stat.S_IMODE(download.stat().st_mode) == stat.S_IMODE(place.db.stat().st_mode) == 0o600, (
+        "the page sets the umask"
+    )
+    assert count(download, "SELECT count(*) FROM sqlite_schema WHERE name LIKE '!_litestream!_%' ESCAPE '!'") == 2
+    intents = count(download, "SELECT count(*) FROM activity_log WHERE status = 'INTENT'")
     assert count(place.db, "SELECT count(*) FROM activity_log WHERE status = 'INTENT'") == 0
     unknown = count(place.db, "SELECT count(*) FROM activity_log WHERE status = 'UNKNOWN'")
-    assert unknown == in_flight + count(brought, "SELECT count(*) FROM activity_log WHERE status = 'UNKNOWN'")
+    assert unknown == intents + count(download, "SELECT count(*) FROM activity_log WHERE status = 'UNKNOWN'")
     status = craftcore(folder, "--json", "status").json
     assert "it was restored from " in status["held"]
     before = place.paid()
@@ -151,11 +159,11 @@ def it_is_whole_and_held(place: Place) -> None:
         assert craftcore(folder, "--json", "trigger", "show", number).json["status"] == "PENDING"
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 0
-    assert place.paid() == before, "nothing runs before a person says so"
+    assert place.paid() == before, "work ran before the release"
 
 
-def go_on(place: Place) -> None:
-    """Released, everything that is there is settled once, and what may have been paid is asked about."""
+def release_and_run(place: Place) -> None:
+    """Release the database: each trigger settles once, and each payment in doubt becomes a question."""
     folder = place.folder
     before = place.paid()
     doubted = ask(place.db, "SELECT idem_key FROM activity_log WHERE status = 'UNKNOWN'")
@@ -163,8 +171,8 @@ def go_on(place: Place) -> None:
 
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
 
-    assert place.paid() == before, "a person is asked instead"
-    assert len(before) == len(set(before)), "none was paid twice"
+    assert place.paid() == before, "a payment in doubt was repeated"
+    assert len(before) == len(set(before)), "a payment was made twice"
     assert ask(place.db, "SELECT id, status, reason FROM triggers WHERE status <> 'DONE'") == []
     ended = "SELECT trigger_id FROM executions WHERE status IN ('success', 'suspended') GROUP BY trigger_id"
     assert count(place.db, f"SELECT count(*) FROM ({ended})") == len(ids(place.db))

@@ -18,19 +18,19 @@ from tests.support.terminal import Terminal, a_terminal
 
 ROOT = Path(__file__).parents[2]
 
-HERE = "test_readme_is_followed_word_for_word"
-FOLLOWED = {
+THIS_TEST = "test_readme_is_followed_word_for_word"
+RUNNERS = {
     "crash-example": "tests/test_docs.py",
-    "demo-command": HERE,
-    "test-command": "whoever runs the tests; .ci/run takes it from there",
-    "the-path": HERE,
-    "commands": HERE,
-    "a-bad-night": HERE,
+    "demo-command": THIS_TEST,
+    "test-command": ".ci/run, which reads the command from the README",
+    "the-path": THIS_TEST,
+    "commands": THIS_TEST,
+    "a-bad-night": THIS_TEST,
 }
-"""Who runs the lines of each block. A block that is in none of these is one that nobody runs."""
+"""The test or program that runs the lines of each block."""
 
-A_LOOK = re.compile(r"craftcore (status|inspect|inbox list|task list)\b")
-"""What only looks: a person who does not see it yet looks again."""
+VIEW_COMMAND = re.compile(r"craftcore (status|inspect|inbox list|task list)\b")
+"""Commands that only show a state; they are repeated until the state is shown."""
 
 ID = re.compile(r"(?:exec-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.\d+)?|\b[0-9a-f]{6,12}\.\d+\b")
 READY, TAKES_NOTES, WRITES = map(shown, ("… daemon.ready …", "taking notes on tides", "writing about 2 notes"))
@@ -38,7 +38,7 @@ KILLED = 128 + 9
 
 
 class Newcomer:
-    """Somebody at two terminals, who does what the README says."""
+    """A reader of the README with two terminals."""
 
     def __init__(self, daemons: Terminal, own: Terminal) -> None:
         self.daemons, self.own = daemons, own
@@ -46,20 +46,20 @@ class Newcomer:
         self._daemons_before: list[str] = []
 
     @property
-    def told(self) -> str:
-        """All that the daemons have printed, one after the other."""
+    def daemon_output(self) -> str:
+        """Return the output of all daemons in order."""
         return "\n".join([*self._daemons_before, self.daemons.read()])
 
     def follow(self, step: Step) -> None:
         if step.terminal != 1:
-            self._look(step) if A_LOOK.match(step.line) else self._do(step)
+            self._view(step) if VIEW_COMMAND.match(step.line) else self._run(step)
         elif step.line.startswith("craftcore run"):
             self._start(step)
         else:
             assert self.daemons.run(step.line) == 0, self.daemons.seen
 
     def _start(self, step: Step) -> None:
-        """Not waited for until it ends, but until it is ready. The one before it was killed."""
+        """Start a daemon and wait until it is ready. The daemon before was killed."""
         if READY.search(self.daemons.seen):
             assert self.daemons.ended() == KILLED, self.daemons.seen
             self._daemons_before.append(self.daemons.seen)
@@ -67,20 +67,20 @@ class Newcomer:
         for wanted in (READY, *map(shown, step.seen)):
             self.daemons.until(wanted)
 
-    def _do(self, step: Step) -> None:
+    def _run(self, step: Step) -> None:
         if step.line.startswith("kill"):
             self.daemons.until(WRITES)  # "when terminal 1 says that it is writing"
         assert self.own.run(self._with_id(step.line)) == 0, f"{step.line}\n{self.own.seen}"
-        assert self._sees(step), f"{step} is not what is seen:\n{self.own.seen}"
+        assert self._has_output(step), f"{step} is not in the output:\n{self.own.seen}"
 
-    def _look(self, step: Step) -> None:
+    def _view(self, step: Step) -> None:
         deadline = time.monotonic() + PATIENCE
-        while self.own.run(self._with_id(step.line)) == 0 and not self._sees(step):
-            assert time.monotonic() < deadline, f"{step} is not what is seen:\n{self.own.seen}"
-        assert self._sees(step), f"{step.line}\n{self.own.seen}"
+        while self.own.run(self._with_id(step.line)) == 0 and not self._has_output(step):
+            assert time.monotonic() < deadline, f"{step} is not in the output:\n{self.own.seen}"
+        assert self._has_output(step), f"{step.line}\n{self.own.seen}"
 
-    def _sees(self, step: Step) -> bool:
-        """Whether it is on the screen; an id in it is the next line's ID."""
+    def _has_output(self, step: Step) -> bool:
+        """Return whether the terminal shows the expected output, and keep an id in it for the next line."""
         found = [shown(wanted).search(self.own.seen) for wanted in step.seen]
         for match in filter(None, found):
             if named := ID.search(match[0]):
@@ -92,14 +92,14 @@ class Newcomer:
 
 
 def test_readme_shell_blocks_are_all_run():
-    assert [one.name for one in SHELL_BLOCKS] == list(FOLLOWED)
+    assert [one.name for one in SHELL_BLOCKS] == list(RUNNERS)
 
 
 @pytest.mark.system
 def test_readme_is_followed_word_for_word(tmp_path):
-    """Install, init, run, emit, look, kill -9, resume, back up, lose everything, restore, release, go on."""
+    """The steps are install, init, run, emit, status, kill -9, restart, backup, loss of the file, restore, release."""
     tree, elsewhere = tmp_path / "craftcore", tmp_path / "state"
-    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored()))
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored_paths()))
     env = {"XDG_STATE_HOME": str(elsewhere)}
     with a_terminal(tree, **env) as daemons, a_terminal(tree, **env) as own:
         newcomer = Newcomer(daemons, own)
@@ -111,17 +111,19 @@ def test_readme_is_followed_word_for_word(tmp_path):
 
         for step in block("the-path"):
             if step.line.startswith("craftcore release"):
-                assert not WRITES.search(daemons.read()), "until then nothing runs"
+                assert not WRITES.search(daemons.read()), "work ran before the release"
             newcomer.follow(step)
-        assert len(TAKES_NOTES.findall(newcomer.told)) == 1, "what is on record is not done again"
-        assert len(WRITES.findall(newcomer.told)) in (2, 3), "it is, in a backup that took longer than writing"
+        assert len(TAKES_NOTES.findall(newcomer.daemon_output)) == 1, "a recorded step was repeated"
+        assert len(WRITES.findall(newcomer.daemon_output)) in (2, 3), (
+            "a backup in the middle of the step repeats it once"
+        )
         assert f"{tree}/.venv/bin/craftcore run app:app" in commands_in(tree / "my-agent")
 
         for step in block("commands"):
             newcomer.follow(step)
         assert own.run(f"python - <<'PROGRAM'\n{program('Producer(')}PROGRAM") == 0, own.seen
 
-        for step, id in zip(block("a-bad-night"), a_bad_night(own), strict=True):
+        for step, id in zip(block("a-bad-night"), fail_and_find_ids(own), strict=True):
             newcomer.id = id
             newcomer.follow(step)
 
@@ -131,14 +133,14 @@ def test_readme_is_followed_word_for_word(tmp_path):
     assert processes_in(tmp_path) == []
 
 
-def ignored() -> list[str]:
-    """What is no part of the tree."""
+def ignored_paths() -> list[str]:
+    """Return the paths that git ignores."""
     lines = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     return [line.rstrip("/") for line in lines if line and not line.startswith("#")]
 
 
-def a_bad_night(own: Terminal) -> list[str]:
-    """Let something fail for good; then, for each line of that block, the id that somebody would give it."""
+def fail_and_find_ids(own: Terminal) -> list[str]:
+    """Fail a trigger for good, and return the id for each line of the block `a-bad-night`."""
     assert own.run("craftcore emit fragile --wait") == 4, own.seen
     found = {}
     for status in ("incomplete", "error", "success"):
@@ -150,5 +152,5 @@ def a_bad_night(own: Terminal) -> list[str]:
 
 
 def commands_in(folder: Path) -> str:
-    """What runs in that folder, a command line each."""
+    """Return the command lines of the processes in a folder."""
     return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in processes_in(folder))

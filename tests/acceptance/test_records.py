@@ -64,65 +64,65 @@ def folder(tmp_path):
 
 
 def emit(folder, workflow, **payload):
-    """The id of the record that the first attempt will have."""
+    """Emit a trigger and return the id of the record of its first attempt."""
     emitted = craftcore(folder, "--json", "emit", workflow, "--payload", json.dumps(payload))
     assert emitted.code == 0, emitted.err
     return f"exec-{emitted.json['id']}.1"
 
 
-def paste(folder, command) -> Result:
-    """What a person does who is told a command."""
+def run_command(folder, command) -> Result:
+    """Run a command that craftcore printed."""
     program, *words = shlex.split(command)
     assert program == "craftcore"
     return craftcore(folder, *words)
 
 
-def listed(folder, *filters):
+def list_statuses(folder, *filters):
     return {row["id"]: row["status"] for row in craftcore(folder, "--json", "inspect", "--list", *filters).json}
 
 
-def advice(folder, execution_id):
-    """Where an attempt stands, and the commands for that."""
-    told = craftcore(folder, "inspect", execution_id).json["recommendation"]
-    return told["state"], told["commands"]
+def read_recommendation(folder, execution_id):
+    """Return the state of an attempt and the recommended commands."""
+    recommendation = craftcore(folder, "inspect", execution_id).json["recommendation"]
+    return recommendation["state"], recommendation["commands"]
 
 
-def test_crash_at_night_is_found_decided_and_accounted_for(folder):
-    # At night: some of it ends, some waits for better times, three are in the middle. Then the machine goes down.
+def test_crash_at_night_is_found_decided_and_audited(folder):
+    # Night: one workflow ends, one waits for its retry, and three run when the daemon is killed.
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         summary, weather = emit(folder, "summary", topic="owls"), emit(folder, "weather")
         wanted, unwanted = emit(folder, "report", of="May"), emit(folder, "report", of="June")
         bill = emit(folder, "bill", amount=7)
-        until(lambda: len(read_trace(folder)) == 3, "three to be in the middle")
-        until(lambda: listed(folder, "--status", "success", "--workflow", "summary"), "the summary")
-        until(lambda: listed(folder, "--error-code", "RATE_LIMIT"), "the weather")
+        until(lambda: len(read_trace(folder)) == 3, "three workflows to run")
+        until(lambda: list_statuses(folder, "--status", "success", "--workflow", "summary"), "the summary")
+        until(lambda: list_statuses(folder, "--error-code", "RATE_LIMIT"), "the weather")
         daemon.kill()
 
-    # In the morning: what was cut off, and how far had it come?
+    # Morning: the status names the interrupted attempts, and each record shows its last event.
     status = craftcore(folder, "status").out
     see = "craftcore --db agent.db inspect --list --status incomplete"
     assert f"cut off   3 of those due ran when the daemon ended (see: {see})" in status
-    assert set(listed(folder, "--status", "incomplete")) == {wanted, unwanted, bill}
+    assert set(list_statuses(folder, "--status", "incomplete")) == {wanted, unwanted, bill}
     assert craftcore(folder, "inspect", wanted).json["last_event"]["type"] == "AGENT_ATTEMPT_START"
     assert craftcore(folder, "inspect", bill).json["last_event"]["action"] == "pay"
 
-    # What ended before is on record, and nothing has to run again: the summary had fallen back.
-    assert advice(folder, summary) == ("complete", [f"craftcore --db agent.db replay {summary}"])
-    assert paste(folder, advice(folder, summary)[1][0]).json["payload"] == "owls, in short"
+    # The summary ended before the kill with its fallback; its record replays without another run.
+    assert read_recommendation(folder, summary) == ("complete", [f"craftcore --db agent.db replay {summary}"])
+    assert run_command(folder, read_recommendation(folder, summary)[1][0]).json["payload"] == "owls, in short"
     assert craftcore(folder, "inspect", summary).json["routing"]["decision"]["agent"] == "summary.small"
 
-    # The reports run again by themselves, which nobody needs of the second one.
-    state, [_, skip] = advice(folder, unwanted)
+    # Both reports would run again; a person skips the second one.
+    state, [_, skip] = read_recommendation(folder, unwanted)
     assert (state, skip) == ("interrupted", f"craftcore --db agent.db execution skip {unwanted} --reason TEXT")
-    assert paste(folder, skip.replace("TEXT", "'June is over'")).code == 0
+    assert run_command(folder, skip.replace("TEXT", "'June is over'")).code == 0
 
-    # Of the payment nobody knows, so nobody may try it again unasked.
-    assert advice(folder, bill)[0] == "in_doubt"
+    # The outcome of the payment is unknown, so a retry is refused.
+    assert read_recommendation(folder, bill)[0] == "in_doubt"
     refused = craftcore(folder, "execution", "retry", bill, "--reason", "it was cut off")
     assert (refused.code, "Nothing was written" in refused.err) == (1, True)
 
-    # The daemon comes back. It puts the payment in doubt; a person looks at the bank, and says what is there.
+    # The next daemon puts the payment in doubt; a person checks the bank and resolves the doubt.
     (folder / "morning").touch()
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -133,21 +133,21 @@ def test_crash_at_night_is_found_decided_and_accounted_for(folder):
         )
         assert paid.code == 0, paid.err
 
-        # The provider of the weather has recovered long before it asked to be tried again.
-        state, [retry, _] = advice(folder, weather)
+        # The weather provider recovers long before the requested retry time.
+        state, [retry, _] = read_recommendation(folder, weather)
         assert state == "pending"
-        assert paste(folder, retry.replace("TEXT", "'it is back'")).code == 0
+        assert run_command(folder, retry.replace("TEXT", "'it is back'")).code == 0
 
         def successes():
             return sorted(row["workflow"] for row in craftcore(folder, "--json", *succeeded).json)
 
         succeeded = ("inspect", "--list", "--status", "success")
-        until(lambda: successes() == ["bill", "report", "summary", "weather"], "all of it to end")
+        until(lambda: successes() == ["bill", "report", "summary", "weather"], "all workflows to end")
 
-    # What became of it: no payment twice, no report that nobody wanted, and every decision with its reason.
+    # The outcome: one payment, no second run of the skipped report, and an audit row with a reason per decision.
     assert sorted(read_trace(folder)) == ["pay 7", "report June", "report May", "report May"]
-    assert advice(folder, wanted)[0] == "tried_again"
-    assert advice(folder, unwanted)[0] == "over"
+    assert read_recommendation(folder, wanted)[0] == "tried_again"
+    assert read_recommendation(folder, unwanted)[0] == "over"
     assert [(row["action"], row["reason"]) for row in craftcore(folder, "--json", "audit").json] == [
         ("execution retry", "it is back"),
         ("activity resolve", "it is in the bank"),
@@ -167,13 +167,13 @@ def test_changed_record_is_named_and_a_backup_has_the_original(folder):
     assert craftcore(folder, "verify", "--write-head", "head.json").code == 0
     shutil.copy(folder / "agent.db", folder / "backup.db")
 
-    somebody = apsw.Connection(str(folder / "agent.db"))
+    connection = apsw.Connection(str(folder / "agent.db"))
     forgery = f"UPDATE executions SET response_json = replace(response_json, 'owls', 'cats') WHERE id = '{summary}'"
     with pytest.raises(apsw.ConstraintError, match="it is never changed"):
-        somebody.execute(forgery)
-    somebody.execute("DROP TRIGGER executions_are_closed")
-    somebody.execute(forgery)
-    somebody.close()
+        connection.execute(forgery)
+    connection.execute("DROP TRIGGER executions_are_closed")
+    connection.execute(forgery)
+    connection.close()
 
     verified = craftcore(folder, "verify", "--against", "head.json")
     assert verified.code == 1
@@ -182,7 +182,7 @@ def test_changed_record_is_named_and_a_backup_has_the_original(folder):
     checked = craftcore(folder, "db", "check")
     assert (checked.code, "the trigger executions_are_closed is missing" in checked.out) == (1, True)
     assert craftcore(folder, "replay", summary).code == 11
-    assert advice(folder, summary)[1] == [f"craftcore --db agent.db verify {summary}"]
+    assert read_recommendation(folder, summary)[1] == [f"craftcore --db agent.db verify {summary}"]
     assert craftcore(folder, "replay", other).json["payload"] == "elks, in short"
 
     assert craftcore(folder, "--db", "backup.db", "export", summary, "-o", "was.json").code == 0
@@ -208,7 +208,7 @@ def test_record_is_exported_and_replayed_and_compared_on_another_machine(folder,
     assert differing.code == 1
     paths = [found["path"] for found in differing.json["differences"] if not found["own"]]
     assert paths == ["response.payload", "envelope.payload.topic"]
-    assert sorted(path.name for path in elsewhere.iterdir()) == ["first.json", "second.json"], "and no database"
+    assert sorted(path.name for path in elsewhere.iterdir()) == ["first.json", "second.json"], "a database was created"
     (elsewhere / "first.json").write_text((elsewhere / "first.json").read_text().replace("owls, in", "cats, in"))
     edited = craftcore(elsewhere, "replay", "first.json")
     assert (edited.code, "record_corrupted" in edited.err) == (11, True)

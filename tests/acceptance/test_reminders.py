@@ -43,11 +43,11 @@ REACHED = {
     *(Failpoint.STEP_COMMITTED, Failpoint.HANDLER_RETURNED, Failpoint.SETTLE_BEGUN, Failpoint.SETTLE_COMMITTED),
     *(Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED, Failpoint.TICK_WRITTEN, Failpoint.TICK_COMMITTED),
 }
-"""The points that this work passes."""
+"""The failpoints that this work reaches."""
 
 
 def run_case(folder: Path, point: Failpoint, at_pass: int) -> bool:
-    """Run the agent, with a kill at that pass of the point, to the end of its schedules. Return whether it was
+    """Run the agent to the end of its schedules, with a kill at one pass of the point. Return whether it was
     killed."""
     folder.mkdir()
     (folder / "app.py").write_text(APP)
@@ -60,7 +60,7 @@ def run_case(folder: Path, point: Failpoint, at_pass: int) -> bool:
             with a_daemon(folder, "app:app") as daemon:
                 until(lambda: is_over(folder), f"the end after {point}, pass {at_pass}")
         assert {"tea", "brief"} <= set(work.result(timeout=PATIENCE))
-    require_account(folder)
+    require_complete_history(folder)
     return was_killed
 
 
@@ -75,8 +75,8 @@ def is_over(folder: Path) -> bool:
     return {row["id"]: row["status"] for row in rows} == ended and not live
 
 
-def require_account(folder: Path) -> None:
-    """Each occurrence was fired once, by one trigger that succeeded, or is accounted for as skipped."""
+def require_complete_history(folder: Path) -> None:
+    """Require that each occurrence fired once, by one trigger that succeeded, or is recorded as skipped."""
     lines: list[dict[str, Any]] = look(folder / "agent.db", "SELECT * FROM schedule_occurrences ORDER BY seq")
     fired = [(line["schedule_id"], line["nominal_at"]) for line in lines if line["outcome"] == "fired"]
     assert len(fired) == len(set(fired))
@@ -108,4 +108,4 @@ def test_schedules_of_an_agent_fire_once_over_a_kill_at_each_failpoint(tmp_path,
     with ThreadPoolExecutor(6) as cases:
         killed = {point for point, was_killed in zip(Failpoint, cases.map(run, Failpoint), strict=True) if was_killed}
 
-    assert killed >= (REACHED if at_pass == 1 else REACHED - {Failpoint.TURN_ENTERED}), "it has one turn"
+    assert killed >= (REACHED if at_pass == 1 else REACHED - {Failpoint.TURN_ENTERED}), "the work has one turn"

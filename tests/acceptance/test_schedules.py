@@ -17,14 +17,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def settled(folder, schedule_id):
-    """The account of a schedule whose triggers are all settled."""
+def settled_lines(folder, schedule_id):
+    """Return the history lines of a schedule whose triggers are settled."""
     lines = craftcore(folder, "--json", "schedule", "history", schedule_id, "--limit", "1000").json
     return [line for line in lines if line["trigger_status"] in ("DONE", None)]
 
 
-def a_restart(folder):
-    """How many seconds a daemon's start, its death and a command take on this machine today."""
+def measure_restart(folder):
+    """Return the seconds that the start of a daemon, its kill and a command take on this machine."""
     began = time.monotonic()
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -35,8 +35,8 @@ def a_restart(folder):
 
 @pytest.mark.acceptance
 def test_one_time_job_fires_once_on_time_despite_earlier_kills(folder):
-    enough = 4 + 4 * a_restart(folder)
-    add = ("schedule", "add", "reminder", f"in {enough:.0f}s", "--workflow", "greet", "--payload", '{"name": "Ada"}')
+    delay = 4 + 4 * measure_restart(folder)
+    add = ("schedule", "add", "reminder", f"in {delay:.0f}s", "--workflow", "greet", "--payload", '{"name": "Ada"}')
     added = craftcore(folder, "--json", *add)
     assert added.code == 0, added.err
     due_at = added.json["next_at"]
@@ -44,45 +44,44 @@ def test_one_time_job_fires_once_on_time_despite_earlier_kills(folder):
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
             daemon.kill()
-        assert craftcore(folder, "--json", *add).json["next_at"] == due_at, "the same again moves nothing"
+        assert craftcore(folder, "--json", *add).json["next_at"] == due_at, "a repeated add moved the occurrence"
     assert read_trace(folder) == []
 
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         until(lambda: read_trace(folder))
-        until(lambda: settled(folder, "reminder"))
+        until(lambda: settled_lines(folder, "reminder"))
         daemon.kill()
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "greet", "--wait", "60")
 
     assert read_trace(folder) == ["greet Ada", "greet you"]
-    [line] = settled(folder, "reminder")
+    [line] = settled_lines(folder, "reminder")
     assert (line["outcome"], line["nominal_at"]) == ("fired", due_at)
     again = craftcore(folder, *add)
     assert (again.code, "remove it to use its id again" in again.err) == (1, True)
 
 
-def runs(folder):
-    """How often the command ran."""
+def count_runs(folder):
     path = folder / "ran"
     return path.read_text().count("x") if path.exists() else 0
 
 
-def ran_more_often_than(folder, times):
-    return runs(folder) > times
+def has_run_more_than(folder, times):
+    return count_runs(folder) > times
 
 
 @pytest.mark.acceptance
-def test_scheduled_command_needs_no_python_and_every_second_is_accounted_for(folder):
+def test_scheduled_command_needs_no_python_and_the_history_has_every_second(folder):
     command = ("--", "sh", "-c", "echo x >> ran")
     added = craftcore(folder, "schedule", "add", "often", "every 1s", "--overlap", "allow", *command)
     assert added.code == 0, added.err
     for _ in range(2):
-        ran = runs(folder)
+        ran = count_runs(folder)
         with a_daemon(folder) as daemon:
             daemon.ready()
-            until(partial(ran_more_often_than, folder, ran + 1))
+            until(partial(has_run_more_than, folder, ran + 1))
             daemon.kill()
     assert craftcore(folder, "schedule", "pause", "often").code == 0
     assert craftcore(folder, "run", "--until-idle").code == 0

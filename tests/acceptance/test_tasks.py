@@ -56,12 +56,12 @@ def show(folder, task_id):
     return shown.json if shown.code == 0 else {"status": "not begun"}
 
 
-def until_it_is(folder, task_id, status):
+def wait_for_status(folder, task_id, status):
     return until(lambda: show(folder, task_id)["status"] == status, f"task {task_id} to be {status}")
 
 
-def asked(folder):
-    """The only open question."""
+def wait_for_question(folder):
+    """Wait for an open question, and return the only one."""
     [question] = until(lambda: craftcore(folder, "--json", "inbox", "list").json, "a question")
     return question
 
@@ -71,7 +71,7 @@ def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         task_id = emit(folder, "brief", '{"city": "Rome"}')
-        question = asked(folder)
+        question = wait_for_question(folder)
         assert (question["task_id"], question["question"], question["options"]) == (
             task_id,
             "Send it?",
@@ -82,7 +82,7 @@ def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
         answered = craftcore(folder, "inbox", "answer", question["id"], "send")
         assert (answered.code, answered.err) == (0, "")
         assert answered.out == f'answered with "send"; task {task_id} of brief goes on\n'
-        until_it_is(folder, task_id, "DONE")
+        wait_for_status(folder, task_id, "DONE")
 
     assert show(folder, task_id)["result"] == "send"
     assert read_trace(folder) == ["write Rome", "send A brief about Rome"]
@@ -96,26 +96,26 @@ def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
 def test_signals_come_from_other_processes(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        by_hand, by_program = emit(folder, "deploy"), emit(folder, "deploy")
-        until_it_is(folder, by_hand, "WAITING")
-        until_it_is(folder, by_program, "WAITING")
+        from_command, from_program = emit(folder, "deploy"), emit(folder, "deploy")
+        wait_for_status(folder, from_command, "WAITING")
+        wait_for_status(folder, from_program, "WAITING")
 
-        signalled = craftcore(folder, "task", "signal", by_hand, "approved", '{"by": "Ada"}')
-        assert signalled.out == f"{by_hand} waited for approved, and goes on\n"
+        signalled = craftcore(folder, "task", "signal", from_command, "approved", '{"by": "Ada"}')
+        assert signalled.out == f"{from_command} waited for approved, and goes on\n"
         with Producer(folder / "agent.db") as producer:
-            assert producer.signal(by_program, "approved", {"by": "Grace"}, sent_by="a test")
+            assert producer.signal(from_program, "approved", {"by": "Grace"}, sent_by="a test")
 
-        until_it_is(folder, by_hand, "DONE")
-        until_it_is(folder, by_program, "DONE")
+        wait_for_status(folder, from_command, "DONE")
+        wait_for_status(folder, from_program, "DONE")
 
-    assert [show(folder, task_id)["result"] for task_id in (by_hand, by_program)] == ["Ada", "Grace"]
+    assert [show(folder, task_id)["result"] for task_id in (from_command, from_program)] == ["Ada", "Grace"]
 
 
 def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_task(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         task_id = emit(folder, "brief", '{"city": "Rome"}')
-        question = asked(folder)
+        question = wait_for_question(folder)
         daemon.kill()
 
     assert "no daemon runs" in craftcore(folder, "task", "show", task_id).out
@@ -125,7 +125,7 @@ def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_
     for _ in range(2):
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
-            until_it_is(folder, task_id, "DONE")
+            wait_for_status(folder, task_id, "DONE")
             daemon.kill()
 
     assert read_trace(folder) == ["write Rome", "send A brief about Rome"]
@@ -135,20 +135,20 @@ def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_
 
 
 @pytest.mark.acceptance
-def test_emit_wait_survives_the_death_of_a_daemon(folder):
+def test_emit_wait_survives_the_kill_of_a_daemon(folder):
     options = ("--payload", '{"city": "Oslo"}', "--wait")
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "brief", *options]
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
     with a_program(command, folder) as waiting:
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
-            question = asked(folder)
+            question = wait_for_question(folder)
             daemon.kill()
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
-            assert asked(folder)["id"] == question["id"]
+            assert wait_for_question(folder)["id"] == question["id"]
             assert craftcore(folder, "inbox", "answer", question["id"], "hold").code == 0
-            said, _ = waiting.communicate(timeout=PATIENCE)
+            output, _ = waiting.communicate(timeout=PATIENCE)
 
-    assert (waiting.returncode, said) == (0, b'"hold"\n')
+    assert (waiting.returncode, output) == (0, b'"hold"\n')
     assert read_trace(folder) == ["write Oslo"]

@@ -1,4 +1,4 @@
-"""The invariants: each finds its planted violation, and a busy database has no violation."""
+"""The invariants: each finds its plant_in_copy violation, and a busy database has no violation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESOLVED = "UPDATE waits SET status = 'RESOLVED', resolved_by = 'signal', resolv
 ENDED = "UPDATE tasks SET status = 'DONE', ended_at = 1 WHERE seq = "
 ANSWERED = "UPDATE questions SET status = 'ANSWERED', answer = 'yes', answered_by = 'ada', closed_at = 1 WHERE seq = "
 
-PLANTED = [
+VIOLATIONS = [
     ("settled-trigger-has-record", "DELETE FROM executions WHERE seq = 1"),
     ("settled-trigger-has-record", "UPDATE triggers SET starts = 2 WHERE seq = 1"),
     ("running-trigger-has-open-record", f"UPDATE triggers SET {RUNNING} WHERE seq = 1"),
@@ -149,7 +149,7 @@ PLANTED = [
     ("action-is-of-a-begun-epoch", "UPDATE activity_log SET epoch = 8 WHERE seq = 3"),
     ("seen-notices-were-written", "INSERT INTO facts VALUES ('notices_seen', '1')"),
 ]
-"""The name of an invariant, and statements that break it in the world."""
+"""Pairs of an invariant's name and the statements that break the invariant in the world."""
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +160,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planted(world, tmp_path):
-    """statements -> what the invariants find in a copy of the world after them."""
+def plant_in_copy(world, tmp_path):
+    """Return a function that runs statements in a copy of the world, and returns a reader of the copy."""
     path = tmp_path / "agent.db"
     shutil.copy(world, path)
     connection = apsw.Connection(str(path))
@@ -181,9 +181,9 @@ def planted(world, tmp_path):
     connection.close()
 
 
-@pytest.mark.parametrize(("name", "statements"), PLANTED)
-def test_invariant_finds_a_planted_violation(planted, name, statements):
-    found = {finding.code: finding for finding in violations(planted(statements))}
+@pytest.mark.parametrize(("name", "statements"), VIOLATIONS)
+def test_invariant_finds_a_planted_violation(plant_in_copy, name, statements):
+    found = {finding.code: finding for finding in violations(plant_in_copy(statements))}
 
     assert name in found, sorted(found)
     promise = next(one.promise for one in list_invariants() if one.name == name)
@@ -192,7 +192,7 @@ def test_invariant_finds_a_planted_violation(planted, name, statements):
 
 
 def test_planted_violations_cover_all_invariants():
-    assert {name for name, _ in PLANTED} == {one.name for one in list_invariants()}
+    assert {name for name, _ in VIOLATIONS} == {one.name for one in list_invariants()}
 
 
 def test_busy_database_keeps_every_promise(world):
@@ -204,8 +204,8 @@ def test_busy_database_keeps_every_promise(world):
     assert [(finding.level, finding.text) for finding in found] == [(Level.OK, f"all {len(list_invariants())} hold")]
 
 
-def test_query_of_a_violation_returns_the_row(planted):
-    reader = planted("UPDATE triggers SET attempts = 9 WHERE seq = 1")
+def test_query_of_a_violation_returns_the_row(plant_in_copy):
+    reader = plant_in_copy("UPDATE triggers SET attempts = 9 WHERE seq = 1")
 
     [finding] = violations(reader)
 
@@ -214,8 +214,8 @@ def test_query_of_a_violation_returns_the_row(planted):
     assert finding.text.startswith(f"{row['id']}: {row['text']}. ")
 
 
-def test_listed_violations_have_a_limit_and_the_others_are_counted(planted):
-    reader = planted("UPDATE triggers SET attempts = 9")
+def test_listed_violations_have_a_limit_and_the_others_are_counted(plant_in_copy):
+    reader = plant_in_copy("UPDATE triggers SET attempts = 9")
 
     found = violations(reader, listed=4)
 
@@ -223,8 +223,8 @@ def test_listed_violations_have_a_limit_and_the_others_are_counted(planted):
     assert found[-1].text == "and 7 others like that"
 
 
-def test_damaged_row_is_a_finding_and_stops_no_other_invariant(planted):
-    reader = planted(
+def test_damaged_row_is_a_finding_and_stops_no_other_invariant(plant_in_copy):
+    reader = plant_in_copy(
         "UPDATE triggers SET attempts = 9, id = CAST(x'ff' AS TEXT) WHERE seq = 1; "
         "UPDATE schedules SET next_at = NULL WHERE id = 'nightly'"
     )

@@ -23,18 +23,18 @@ LONG = "x" * TOKEN_MIN
 ADA, BOB = WebPerson(name="ada", token="env:WEB_ADA"), WebPerson(name="bob", token="credential:web-bob")
 
 
-def told(findings) -> list[tuple[str, str]]:
+def levels_and_texts(findings) -> list[tuple[str, str]]:
     return [(finding.level, finding.text) for finding in findings]
 
 
-def test_installed_library_needs_no_word():
-    assert told(find_libraries()) == []
+def test_installed_library_gives_no_finding():
+    assert levels_and_texts(find_libraries()) == []
 
 
 def test_missing_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setattr(web_access, "LIBRARIES", ("json", "no_such_library"))
 
-    assert told(find_libraries()) == [
+    assert levels_and_texts(find_libraries()) == [
         ("FAIL", "craftcore web needs no_such_library: pip install 'craftcore[web]'"),
     ]
 
@@ -58,9 +58,9 @@ def test_tokens_are_looked_up_in_this_environment(tmp_path: Path, environ, level
             (tmp_path / name / "web-bob").write_text(token + "\n")
     environ = {key: value.format(**{path.name: path for path in tmp_path.iterdir()}) for key, value in environ.items()}
 
-    [(said, text)] = told(login_findings(WebSettings(person=(ADA, BOB)), environ))
+    [(found_level, text)] = levels_and_texts(login_findings(WebSettings(person=(ADA, BOB)), environ))
 
-    assert said == level
+    assert found_level == level
     assert words in text
     assert "hunter2" not in text
 
@@ -68,28 +68,30 @@ def test_tokens_are_looked_up_in_this_environment(tmp_path: Path, environ, level
 def test_secret_of_the_proxy_is_looked_up_too():
     settings = WebSettings(trusted_header="Remote-User", trusted_secret="env:PROXY", person=(WebPerson(name="eve"),))
 
-    assert told(login_findings(settings, {"PROXY": ""})) == [
+    assert levels_and_texts(login_findings(settings, {"PROXY": ""})) == [
         ("FAIL", "web.trusted_secret: the secret env:PROXY is empty: give it its text")
     ]
-    assert told(login_findings(settings, {"PROXY": "short"})) == [
+    assert levels_and_texts(login_findings(settings, {"PROXY": "short"})) == [
         ("FAIL", f"web.trusted_secret: the secret is shorter than {TOKEN_MIN} characters")
     ]
-    assert told(login_findings(settings, {"PROXY": "p" * TOKEN_MIN})) == [
+    assert levels_and_texts(login_findings(settings, {"PROXY": "p" * TOKEN_MIN})) == [
         ("ok", "login: 0 people with a token and users of the proxy")
     ]
 
 
 @pytest.mark.parametrize("header", ["", "Remote-User"])
 def test_page_without_a_way_to_log_in_is_a_warning(header):
-    [(level, text)] = told(login_findings(WebSettings(hosts=("a.example",), trusted_header=header), {}))
+    [(level, text)] = levels_and_texts(login_findings(WebSettings(hosts=("a.example",), trusted_header=header), {}))
 
     assert level == "warn"
     assert "no one can log in but by the link of a terminal" in text
 
 
 @contextmanager
-def listening(family: socket.AddressFamily, where: tuple[str, int] | str, answer: bytes) -> Iterator[socket.socket]:
-    """Another program that answers one caller."""
+def foreign_server(
+    family: socket.AddressFamily, where: tuple[str, int] | str, answer: bytes
+) -> Iterator[socket.socket]:
+    """Run a server that answers one caller, in the place of the page."""
     with closing(socket.socket(family, socket.SOCK_STREAM)) as server:
         server.bind(where)
         server.listen()
@@ -111,21 +113,21 @@ def test_free_address_passes(tmp_path: Path):
         port = free.getsockname()[1]
 
     for listen in (f"127.0.0.1:{port}", "unix:web.sock", f"unix:{tmp_path}/other.sock"):
-        assert told(address_findings(WebSettings(listen=listen), tmp_path / "agent.db")) == [
+        assert levels_and_texts(address_findings(WebSettings(listen=listen), tmp_path / "agent.db")) == [
             ("ok", f"{listen} is free")
         ]
-    assert told(address_findings(WebSettings(), tmp_path / "agent.db")) == []
+    assert levels_and_texts(address_findings(WebSettings(), tmp_path / "agent.db")) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_address_of_another_program_fails(tmp_path: Path):
-    with listening(socket.AF_INET, ("127.0.0.1", 0), b"HTTP/1.1 200 OK\r\n\r\nhello\n") as server:
+    with foreign_server(socket.AF_INET, ("127.0.0.1", 0), b"HTTP/1.1 200 OK\r\n\r\nhello\n") as server:
         listen = f"127.0.0.1:{server.getsockname()[1]}"
-        [(level, text)] = told(address_findings(WebSettings(listen=listen), tmp_path / "agent.db"))
+        [(level, text)] = levels_and_texts(address_findings(WebSettings(listen=listen), tmp_path / "agent.db"))
     assert (level, listen in text) == ("FAIL", True)
 
-    with listening(socket.AF_UNIX, str(tmp_path / "web.sock"), b"") as server:
-        [(level, text)] = told(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
+    with foreign_server(socket.AF_UNIX, str(tmp_path / "web.sock"), b"") as server:
+        [(level, text)] = levels_and_texts(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
     assert level == "FAIL"
     assert "another process listens" in text
 
@@ -133,7 +135,7 @@ def test_address_of_another_program_fails(tmp_path: Path):
 def test_file_in_the_place_of_the_socket_fails(tmp_path: Path):
     (tmp_path / "web.sock").write_text("mine")
 
-    [(level, text)] = told(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
+    [(level, text)] = levels_and_texts(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
 
     assert level == "FAIL"
     assert text.endswith("web.sock exists and is not a socket; name another file")
@@ -143,7 +145,7 @@ def test_file_in_the_place_of_the_socket_fails(tmp_path: Path):
 def test_socket_in_a_missing_directory_fails(tmp_path: Path):
     settings = WebSettings(listen=f"unix:{tmp_path}/none/web.sock")
 
-    assert told(address_findings(settings, tmp_path / "agent.db")) == [
+    assert levels_and_texts(address_findings(settings, tmp_path / "agent.db")) == [
         ("FAIL", f"web.listen: there is no directory {tmp_path}/none")
     ]
 
@@ -151,7 +153,7 @@ def test_socket_in_a_missing_directory_fails(tmp_path: Path):
 def test_page_that_answers_at_its_address_passes(tmp_path: Path):
     a_world(tmp_path / "agent.db")
     with serving(tmp_path / "agent.db"):
-        found = told(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
+        found = levels_and_texts(address_findings(WebSettings(listen="unix:web.sock"), tmp_path / "agent.db"))
 
     assert found == [(Level.OK, "a page answers at unix:web.sock")]
 
@@ -162,4 +164,4 @@ def test_settings_of_a_running_page_pass(tmp_path: Path):
     settings = Config.load(tmp_path / "web.toml").web
     environ = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
 
-    assert told(login_findings(settings, environ)) == [("ok", f"login: {len(TOKENS)} people with a token")]
+    assert levels_and_texts(login_findings(settings, environ)) == [("ok", f"login: {len(TOKENS)} people with a token")]

@@ -22,12 +22,12 @@ def a_rule(*kinds: str, **options: Any) -> NotifyRule:
     return NotifyRule(
         name="r",
         kinds=frozenset(kinds or KINDS),
-        compose=lambda those: Work("tell", {"texts": [one.text for one in those]}),
+        compose=lambda events: Work("tell", {"texts": [one.text for one in events]}),
         **options,
     )
 
 
-def notifying(core: VirtualCore, *rules: NotifyRule) -> NotificationService:
+def make_service(core: VirtualCore, *rules: NotifyRule) -> NotificationService:
     service = NotificationService(core.triggers, rules or (a_rule(),))
     core.do(service.declare)
     return service
@@ -40,13 +40,13 @@ def fail_one(core: VirtualCore) -> None:
         ack(core, start(core, claim), HOPELESS if claim.id == failing else Succeeded(result_json="1"))
 
 
-def told(core: VirtualCore) -> list[list[str]]:
+def notified_texts(core: VirtualCore) -> list[list[str]]:
     rows = core.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
     return [json.loads(row["payload_json"])["texts"] for row in rows]
 
 
 def test_dead_and_failed_triggers_are_notified_once(core):
-    service = notifying(core)
+    service = make_service(core)
     emit(core, max_attempts=1)
     run_one(core, BROKEN)
     fail_one(core)
@@ -55,22 +55,22 @@ def test_dead_and_failed_triggers_are_notified_once(core):
 
     assert core.do(service.notify) == 2
     assert core.do(service.notify) == 0
-    [[dead], [failed]] = told(core)
+    [[dead], [failed]] = notified_texts(core)
     assert dead.startswith("greet is a dead letter after 1 attempt: ")
     assert failed.startswith("greet has failed: ")
 
 
 def test_question_is_notified_with_its_options(core):
-    service = notifying(core)
+    service = make_service(core)
     suspend(core, begin(core), a_question())
 
     core.do(service.notify)
 
-    assert told(core) == [["greet asks: Send it? [send, hold]"]]
+    assert notified_texts(core) == [["greet asks: Send it? [send, hold]"]]
 
 
 def test_missed_occurrences_are_notified_with_their_number(core, clock):
-    service = notifying(core)
+    service = make_service(core)
     schedule = ScheduleSpec(id="hourly", when="every 1h", workflow="greet", catch_up="latest")
     core.do(core.schedules.put, schedule, Origin.OPERATOR)
     clock.advance(hours=5)
@@ -78,14 +78,14 @@ def test_missed_occurrences_are_notified_with_their_number(core, clock):
 
     core.do(service.notify)
 
-    [[text]] = told(core)
+    [[text]] = notified_texts(core)
     assert text.startswith(
         "schedule hourly has missed 4 occurrences, from 2026-01-01 01:00:00Z to 2026-01-01 04:00:00Z"
     )
 
 
 def test_success_of_scheduled_work_is_notified_and_of_other_work_not(core, clock):
-    service = notifying(core, a_rule("succeeded"))
+    service = make_service(core, a_rule("succeeded"))
     core.do(core.schedules.put, ScheduleSpec(id="hourly", when="every 1h", workflow="greet"), Origin.OPERATOR)
     clock.advance(hours=1)
     core.do(core.ticks.tick)
@@ -95,80 +95,80 @@ def test_success_of_scheduled_work_is_notified_and_of_other_work_not(core, clock
 
     core.do(service.notify)
 
-    assert told(core) == [["greet of schedule hourly has succeeded"]]
+    assert notified_texts(core) == [["greet of schedule hourly has succeeded"]]
 
 
 def test_events_without_a_rule_write_no_notice(core):
-    notifying(core, a_rule("question"))
+    make_service(core, a_rule("question"))
     fail_one(core)
 
     assert core.rows("SELECT * FROM notices") == []
 
 
 def test_rule_that_is_gone_leaves_no_notice(core):
-    notifying(core)
+    make_service(core)
     fail_one(core)
     core.do(NotificationService(core.triggers, ()).declare)
 
-    service = notifying(core)
+    service = make_service(core)
 
     assert core.do(service.notify) == 0
-    assert told(core) == []
+    assert notified_texts(core) == []
 
 
 def test_failure_of_a_notification_is_not_notified(core):
-    service = notifying(core)
+    service = make_service(core)
     fail_one(core)
     core.do(service.notify)
-    run_one(core, HOPELESS)  # the notification
+    run_one(core, HOPELESS)  # the attempt of the notification
     assert len(core.rows("SELECT * FROM triggers WHERE status = 'FAILED'")) == 2
 
     assert core.do(service.notify) == 1
-    assert len(told(core)) == 1
+    assert len(notified_texts(core)) == 1
 
 
 def test_question_of_a_notification_is_not_notified(core):
-    service = notifying(core)
+    service = make_service(core)
     fail_one(core)
     core.do(service.notify)
     suspend(core, enter_next(core), a_question())
 
     core.do(service.notify)
 
-    assert len(told(core)) == 1
+    assert len(notified_texts(core)) == 1
 
 
 def test_question_of_a_failure_handler_is_notified_by_another_rule(core):
-    """It waited for a person whom nobody told. A handler of questions would begin itself again and again."""
+    """A question of a failure handler needs a person. A question of the question handler would notify without end."""
     failures = replace(a_rule("dead", "failed"), name="on_failure.pay_back")
     questions = replace(a_rule("question", "in_doubt"), name="on_question.tell")
-    service = notifying(core, failures, questions)
+    service = make_service(core, failures, questions)
     fail_one(core)
     core.do(service.notify)
     suspend(core, enter_next(core), a_question())
     core.do(service.notify)
-    assert len(told(core)) == 2
-    assert "Send it?" in told(core)[1][0]
+    assert len(notified_texts(core)) == 2
+    assert "Send it?" in notified_texts(core)[1][0]
 
-    suspend(core, enter_next(core), a_question())  # the handler of questions
+    suspend(core, enter_next(core), a_question())  # the question handler
     core.do(service.notify)
 
-    assert len(told(core)) == 2
+    assert len(notified_texts(core)) == 2
 
 
 def test_failed_trigger_that_was_discarded_by_then_is_not_notified(core):
-    service = notifying(core)
+    service = make_service(core)
     failed = emit(core).id
     run_one(core, HOPELESS)
     core.do(core.triggers.discard, failed)
 
     core.do(service.notify)
 
-    assert told(core) == []
+    assert notified_texts(core) == []
 
 
 def test_question_that_is_closed_by_then_is_not_notified(core):
-    service = notifying(core)
+    service = make_service(core)
     suspend(core, begin(core), a_question())
     core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
     running = begin(core, workflow="waits")
@@ -178,23 +178,23 @@ def test_question_that_is_closed_by_then_is_not_notified(core):
     assert {row["status"] for row in core.rows("SELECT status FROM questions")} == {"ANSWERED", "WITHDRAWN"}
 
     assert core.do(service.notify) == 2
-    assert told(core) == []
+    assert notified_texts(core) == []
 
 
 @pytest.mark.parametrize("undone", ["requeue", "discard"])
 def test_failure_that_a_person_has_dealt_with_by_then_is_not_notified(core, undone):
-    service = notifying(core)
+    service = make_service(core)
     dead = emit(core, max_attempts=1).id
     run_one(core, BROKEN)
     core.do(getattr(core.triggers, undone), dead)
 
     core.do(service.notify)
 
-    assert told(core) == []
+    assert notified_texts(core) == []
 
 
 def test_expected_failure_is_not_notified_and_is_a_success_of_its_schedule(core, clock):
-    service = notifying(core)
+    service = make_service(core)
     emit(core)
     run_one(core, replace(HOPELESS, expected=True))
     core.do(core.schedules.put, ScheduleSpec(id="hourly", when="every 1h", workflow="greet"), Origin.OPERATOR)
@@ -204,11 +204,11 @@ def test_expected_failure_is_not_notified_and_is_a_success_of_its_schedule(core,
 
     core.do(service.notify)
 
-    assert told(core) == [["greet of schedule hourly has ended as expected: SOLD_OUT: it never will"]]
+    assert notified_texts(core) == [["greet of schedule hourly has ended as expected: SOLD_OUT: it never will"]]
 
 
 def test_many_notices_at_once_become_a_digest(core):
-    service = notifying(core, a_rule(digest=3))
+    service = make_service(core, a_rule(digest=3))
     for _ in range(4):
         fail_one(core)
     core.do(service.notify)
@@ -216,7 +216,7 @@ def test_many_notices_at_once_become_a_digest(core):
         fail_one(core)
     core.do(service.notify)
 
-    assert [len(texts) for texts in told(core)] == [4, 1, 1, 1]
+    assert [len(texts) for texts in notified_texts(core)] == [4, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -242,19 +242,19 @@ def test_health_is_limited_by_no_workflow_and_no_schedule(options):
 
 
 def test_refused_notification_leaves_the_others(core):
-    def compose(those: Any) -> Work:
+    def compose(events: Any) -> Work:
         return Work("tell", {"texts": [float("inf")]})
 
     broken = NotifyRule(name="broken", kinds=frozenset(("failed",)), compose=compose)
-    service = notifying(core, broken, a_rule())
+    service = make_service(core, broken, a_rule())
     fail_one(core)
 
     assert core.do(service.notify) == 1
-    assert len(told(core)) == 1
+    assert len(notified_texts(core)) == 1
 
 
 def test_numbers_of_notices_are_not_used_again(core):
-    service = notifying(core)
+    service = make_service(core)
     for _ in range(3):
         fail_one(core)
         core.do(service.notify)
@@ -265,18 +265,18 @@ def test_numbers_of_notices_are_not_used_again(core):
 
 
 def test_discarded_dead_letter_is_not_notified_again(core):
-    service = notifying(core)
+    service = make_service(core)
     emitted = emit(core, max_attempts=1)
     run_one(core, BROKEN)
     core.do(service.notify)
     core.do(core.triggers.discard, emitted.id)
 
     assert core.do(service.notify) == 0
-    assert len(told(core)) == 1
+    assert len(notified_texts(core)) == 1
 
 
 def test_failure_of_a_child_of_a_notification_is_not_notified(core):
-    service = notifying(core)
+    service = make_service(core)
     fail_one(core)
     core.do(service.notify)
     child = begin_child(core, enter_next(core))
@@ -285,18 +285,18 @@ def test_failure_of_a_child_of_a_notification_is_not_notified(core):
     core.do(service.notify)
 
     assert len(core.rows("SELECT 1 FROM triggers WHERE status = 'FAILED'")) == 2
-    assert len(told(core)) == 1
+    assert len(notified_texts(core)) == 1
 
 
 def test_damaged_row_costs_only_its_own_notification(core):
-    service = notifying(core)
+    service = make_service(core)
     fail_one(core)
     suspend(core, begin(core), a_question())
     core.do(lambda tx: tx.run("UPDATE questions SET options_json = '['"))
     fail_one(core)
 
     assert core.do(service.notify) == 3
-    assert len(told(core)) == 2
+    assert len(notified_texts(core)) == 2
 
 
 LINKED = WebSettings(hosts=("page.example", "other.example"))
@@ -315,7 +315,7 @@ def test_link_of_a_question_has_the_first_host(settings, link):
 
 
 def test_question_is_notified_with_its_link(core):
-    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda those: Work("tell", document_of(those)))
+    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda events: Work("tell", document_of(events)))
     service = NotificationService(core.triggers, [rule], LINKED.link_question)
     core.do(service.declare)
     suspend(core, begin(core), a_question())
@@ -335,8 +335,8 @@ def test_question_is_notified_with_its_link(core):
 
 
 def test_notification_without_hosts_has_no_link(core):
-    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda those: Work("tell", document_of(those)))
-    service = notifying(core, rule)
+    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda events: Work("tell", document_of(events)))
+    service = make_service(core, rule)
     suspend(core, begin(core), a_question())
 
     core.do(service.notify)

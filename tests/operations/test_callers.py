@@ -37,26 +37,26 @@ def uses_of_forms() -> dict[str, list[str]]:
     return {name: operation_uses.used_by(action.run) for name, action in ACTIONS.items()}
 
 
-OF_NONE = {"db migrate"}
-"""It writes the tables that operations need, and its rows with them."""
+WITHOUT_OPERATION = {"db migrate"}
+"""This command writes the tables that operations need, and its own audit rows."""
 
-OF_TWO = {
-    "release": ["maintenance.end_doubt", "maintenance.release"],  # what is held, and with --complete the doubt
+WITH_TWO_OPERATIONS = {
+    "release": ["maintenance.end_doubt", "maintenance.release"],  # all holds, and the doubt with --complete
     "trigger cancel": ["triggers.cancel", "triggers.cancel_all"],  # ids, or --all
-    "db gc": ["maintenance.give_pages_back", "maintenance.take_old"],  # batches, each with a transaction of its own
+    "db gc": ["maintenance.give_pages_back", "maintenance.take_old"],  # batches, each in its own transaction
 }
 
-SHARED = {
+SHARED_OPERATIONS = {
     "schedules.declare": {"schedule add", "schedule edit"},
     "executions.decide": {"execution retry", "execution skip"},  # the decision is an argument
-    "triggers.requeue": {"trigger requeue", "dead requeue"},  # the same on a FAILED one and on a DEAD one
+    "triggers.requeue": {"trigger requeue", "dead requeue"},  # for a FAILED and for a DEAD trigger
 }
 
-OF_THE_PAGE = {"triggers.requeue_error", "triggers.discard_error"}
-"""All of one error: the command has --all."""
+PAGE_OPERATIONS = {"triggers.requeue_error", "triggers.discard_error"}
+"""The page changes all dead letters of one error; the command has --all."""
 
 
-def callers(uses: dict[str, list[str]]) -> dict[str, set[str]]:
+def group_callers(uses: dict[str, list[str]]) -> dict[str, set[str]]:
     found = defaultdict(set)
     for name, used in uses.items():
         for one in used:
@@ -69,41 +69,41 @@ def test_operator_command_calls_a_single_operation():
 
     assert len(uses) > 20
     for name, used in uses.items():
-        assert used == OF_TWO.get(name, used[:1]), name
-        assert bool(used) is (name not in OF_NONE), name
+        assert used == WITH_TWO_OPERATIONS.get(name, used[:1]), name
+        assert bool(used) is (name not in WITHOUT_OPERATION), name
 
 
 def test_operation_is_called_by_a_single_command():
-    by_command = callers(uses_of_commands())
+    by_command = group_callers(uses_of_commands())
 
     assert len(operation_uses.actions()) > 20
     for operation in sorted(operation_uses.actions()):
         found = by_command.get(operation, set())
-        if operation in SHARED:
-            assert found == SHARED[operation], operation
+        if operation in SHARED_OPERATIONS:
+            assert found == SHARED_OPERATIONS[operation], operation
         else:
-            assert len(found) == (operation not in OF_THE_PAGE), (operation, found)
+            assert len(found) == (operation not in PAGE_OPERATIONS), (operation, found)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_form_calls_the_operation_of_its_command(name):
     [operation] = uses_of_forms()[name]
 
-    assert operation in (OF_THE_PAGE if name.endswith(" --all") else uses_of_commands()[name])
+    assert operation in (PAGE_OPERATIONS if name.endswith(" --all") else uses_of_commands()[name])
 
 
 def test_operation_has_a_single_form():
-    more = {operation: names for operation, names in callers(uses_of_forms()).items() if len(names) > 1}
+    more = {operation: names for operation, names in group_callers(uses_of_forms()).items() if len(names) > 1}
 
     assert more == {"executions.decide": {"execution retry", "execution skip"}}
 
 
 def test_commands_alone_call_operations():
-    """Every operation that a command-line module names is reached from a command, and from nowhere else."""
+    """Each use of an operation in a command-line module belongs to a command."""
     found = Counter(one for used in operation_uses.used_in("cli").values() for one in used)
     reached = Counter(one for used in uses_of_commands().values() for one in used)
 
-    assert found == reached - Counter(["executions.decide"])  # both commands reach it through one function
+    assert found == reached - Counter(["executions.decide"])  # two commands share the function with this call
 
 
 def test_forms_alone_call_operations_on_the_page():
@@ -111,7 +111,7 @@ def test_forms_alone_call_operations_on_the_page():
 
 
 def test_operations_are_called_by_the_name_of_their_module():
-    """These tests would not see an action that is imported by itself."""
+    """The other tests would miss an operation that is imported by its own name."""
     imported = operation_uses.imported_into("cli") | operation_uses.imported_into("web")
 
     assert imported & operation_uses.actions() == set()
@@ -131,13 +131,15 @@ def test_post_routes_are_forms_and_the_login(tmp_path, clock):
     posts = [route.path for route in routes(tmp_path / "none.db", clock) if "POST" in (route.methods or ())]
 
     forms = [action.path for action in ACTIONS.values()]
-    assert Counter(posts) == Counter([*forms, "/login", "/logout", "/{path:path}"])  # the last is the missing page
+    assert Counter(posts) == Counter(
+        [*forms, "/login", "/logout", "/{path:path}"]
+    )  # the last route answers for missing pages
     assert Counter(forms).most_common(1)[0][1] == 1
 
 
 @pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
 def test_form_leaves_its_transaction_to_the_operation(action):
-    """It neither writes by itself, nor calls a service past the operation."""
+    """A form neither writes nor calls a service without the operation."""
     module = action.run.__module__.removeprefix("craftcore.").replace(".", "/")
     node = operation_uses.functions(prose.PACKAGE / f"{module}.py")[action.run.__name__]
     parts = [one.value for one in ast.walk(node) if isinstance(one, ast.Attribute)]
@@ -146,7 +148,7 @@ def test_form_leaves_its_transaction_to_the_operation(action):
 
 
 def test_page_opens_no_transaction():
-    """By no way, and past no door: an operation of a form opens it, in the one place that calls run_once."""
+    """The only transaction is that of a form's operation, and a single place calls run_once."""
     ways = {"transaction", "audited_transaction", "operator_transaction", "run_once", "connect", "connect_and_watch"}
     found: set[tuple[str, str]] = set()
     for path, tree in prose.modules():

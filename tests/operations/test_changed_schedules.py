@@ -17,8 +17,8 @@ from tests.support.fakes import VirtualCore
 ADA = Actor(uid=1000, name="ada")
 
 
-def changes(core: VirtualCore, *specs: ScheduleSpec) -> list[dict[str, Any]]:
-    """The details of the audit rows of these declarations."""
+def declare_all(core: VirtualCore, *specs: ScheduleSpec) -> list[dict[str, Any]]:
+    """Declare the schedules, and return the details of their audit rows."""
     for spec in specs:
         with audited_transaction(core, ADA, "schedule edit") as (tx, scope):
             schedules.declare(tx, scope, core, spec, checks_workflow=False)
@@ -29,21 +29,21 @@ def spec(**changed: Any) -> ScheduleSpec:
     return ScheduleSpec(**{"id": "nightly", "when": "every day at 3am", "workflow": "greet", **changed})
 
 
-@pytest.mark.parametrize("over", [0, 1])
-def test_changed_payload_is_kept_whole_or_not_at_all(core, over):
+@pytest.mark.parametrize("excess", [0, 1])
+def test_changed_payload_is_kept_whole_or_not_at_all(core, excess):
     """A part of it is not valid JSON, and may be half of a secret."""
     frame = len('{"key":"","token":"s3cret"}')
-    payload = {"key": "x" * (CHANGED_MAX - frame + over), "token": "s3cret"}
+    payload = {"key": "x" * (CHANGED_MAX - frame + excess), "token": "s3cret"}
 
-    first, second = changes(core, spec(), spec(payload=payload))
+    first, second = declare_all(core, spec(), spec(payload=payload))
 
     assert first["change"] == "added"
-    kept = f"(not kept: {CHANGED_MAX + 1} characters)" if over else payload
+    kept = f"(not kept: {CHANGED_MAX + 1} characters)" if excess else payload
     assert second["payload"] == {"before": {}, "after": kept}
 
 
 def test_long_description_is_kept_at_both_ends(core):
-    _, second = changes(core, spec(), spec(description="a" * CHANGED_MAX + "end"))
+    _, second = declare_all(core, spec(), spec(description="a" * CHANGED_MAX + "end"))
 
     kept = second["description"]
     assert kept["before"] is None

@@ -21,7 +21,7 @@ BROKEN = Failed(code="AGENT_ERROR", message="it broke", retryable=True)
 
 
 def bury(core: VirtualCore, outcome: Failed, **spec: object) -> str:
-    """The id of a trigger whose only attempt failed."""
+    """Emit a trigger, fail its only attempt, and return its id."""
     emitted = emit(core, max_attempts=1, **spec)
     [claim] = claim_all(core)
     ack(core, start(core, claim), outcome)
@@ -30,7 +30,7 @@ def bury(core: VirtualCore, outcome: Failed, **spec: object) -> str:
 
 
 def status_of(core: VirtualCore, id: str) -> str:
-    """The status of a row that may be damaged."""
+    """Return the status of a row, also of a damaged one."""
     [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=id)
     return str(row["status"])
 
