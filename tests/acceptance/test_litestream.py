@@ -102,9 +102,8 @@ def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
     last_accepted_at = max(accepted[id] for id in restored_ids if id in accepted)
     late = [id for id, when in accepted.items() if when <= killed_at and id not in set(restored_ids)]
     how = "whole" if is_whole else "REFUSED, a backup was restored"
-    print(
-        f"{kill}: {how}; {len(accepted)} accepted, {len(late)} lost, the last {max(0.0, killed_at - last_accepted_at):.2f} s"
-    )
+    gap = max(0.0, killed_at - last_accepted_at)
+    print(f"{kill}: {how}; {len(accepted)} accepted, {len(late)} lost, the last {gap:.2f} s")
     require_whole_and_held(place)
     compared = craftcore(folder, "verify", "--against", "lost/head")
     records = "SELECT count(*) FROM executions WHERE ended_at IS NOT NULL"

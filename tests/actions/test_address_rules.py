@@ -68,7 +68,7 @@ def test_reserved_or_metadata_address_is_refused_even_with_allow_private(address
     ],
 )
 async def test_loopback_address_is_refused_in_every_notation(host):
-    """As this machine reads it. Where it reads none, nothing is asked either."""
+    """The system parses the notation; an address that it cannot parse is not called."""
     with pytest.raises((Fail, NoEffect)) as refused:
         await addresses_of(host, 80, allow_private=False, resolve=look_up)
     if isinstance(refused.value, Fail):

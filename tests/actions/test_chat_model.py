@@ -23,8 +23,8 @@ from tests.support.stub_model import StubModel, a_stub, completion, drips, hangs
 pytestmark = pytest.mark.anyio
 
 KEY = "sk-a/secret+key=42"
-LONGER_AND_LONGER = (0.1, 1, 8, 30, PATIENCE)
-"""Seconds until it is out of time: it is tried again where a slow machine had not even brought the question over."""
+TIMEOUTS = (0.1, 1, 8, 30, PATIENCE)
+"""Timeouts in seconds; the test tries the next one if a slow machine did not send the request in time."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def a_model(base_url: str, model: str = "small", **settings: Any) -> ChatModel:
 
 
 async def refusal(model: ChatModel) -> ModelFailed:
-    """The error of a question that cannot be answered."""
+    """Return the error of a failed call of the model."""
     with pytest.raises(ModelFailed) as refused:
         await model.ask("Be brief.", "Which one?")
     return refused.value
@@ -65,14 +65,14 @@ async def test_chat_model_sends_a_chat_completion_and_returns_the_answer(stub):
 
 
 async def test_chat_model_works_in_successive_event_loops(stub):
-    """A router is made when its module is imported, and there may be a loop for each of its uses."""
+    """A router is made at the import of a module, and each use may have its own event loop."""
     model = a_model(stub.url)
     assert await model.ask("", "") == "new"
     assert await anyio.to_thread.run_sync(anyio.run, model.ask, "", "") == "new"
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "expected"),
     [
         (500, b"<h1>Oops</h1>", "HTTP status 500$"),
         (503, b"", "HTTP status 503$"),
@@ -95,13 +95,13 @@ async def test_chat_model_works_in_successive_event_loops(stub):
         (200, completion("new" * BODY_MAX_BYTES), f"more than {BODY_MAX_BYTES} bytes$"),
     ],
 )
-async def test_chat_model_reports_a_response_that_is_no_completion(stub, status, body, said):
+async def test_chat_model_reports_a_response_that_is_no_completion(stub, status, body, expected):
     stub.answer = replies(status, body)
     model = a_model(stub.url)
 
     error = await refusal(model)
 
-    assert re.search(said, str(error)), error
+    assert re.search(expected, str(error)), error
     assert str(error).startswith(f"small at {stub.url} answered with ")
     assert len(str(error)) < 400
     assert len(stub.asked) == 1
@@ -146,9 +146,9 @@ async def test_chat_model_stops_reading_an_endless_answer(stub):
 
 
 async def test_chat_model_timeout_covers_the_whole_request(stub):
-    """Also where something has come already, and more might."""
+    """The timeout also ends a request whose response has begun."""
     stub.answer = drips
-    for seconds in LONGER_AND_LONGER:
+    for seconds in TIMEOUTS:
         error = await refusal(a_model(stub.url, timeout=seconds))
         assert str(error) == f"small at {stub.url} did not answer within {seconds:g} seconds"
         assert error.code == "AGENT_TIMEOUT"
@@ -169,9 +169,9 @@ async def test_chat_model_request_stops_at_once_when_cancelled(stub):
 
 
 async def test_closed_model_port_fails_as_a_transport_error():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # taken, and deaf
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, without a listener
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
         error = await refusal(a_model(url))
         assert str(error).startswith(f"small at {url} cannot be talked to: ")
         assert error.code == "TRANSPORT_ERROR"
@@ -217,12 +217,12 @@ async def test_chat_model_ignores_proxies_of_the_environment(stub, monkeypatch):
 
 
 async def test_model_key_appears_in_no_error_or_log_line(stub, caplog):
-    """Also where the endpoint says it."""
+    """The endpoint repeats the key in its response."""
     caplog.set_level(logging.DEBUG)
     echo = {"error": {"message": f"{KEY} is no key"}}
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        deaf = a_model(f"http://127.0.0.1:{taken.getsockname()[1]}", api_key=KEY)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        deaf = a_model(f"http://127.0.0.1:{bound.getsockname()[1]}", api_key=KEY)
         errors = [await refusal(deaf)]
     model = a_model(stub.url, api_key=KEY)
     for answer in (replies(401, echo), replies(302, Location="/"), replies(200, b"?"), lambda handler, asked: None):
@@ -235,11 +235,11 @@ async def test_model_key_appears_in_no_error_or_log_line(stub, caplog):
 
     assert await model.ask("", "") == "your key is ***"
     assert "*** is no key" in str(errors[1])
-    told = [repr(model), str(model), caplog.text]
+    texts = [repr(model), str(model), caplog.text]
     for error in errors:
-        told += [str(error), repr(error), *traceback.format_exception(error)]
+        texts += [str(error), repr(error), *traceback.format_exception(error)]
     assert "httpx" in caplog.text
-    assert not any("secret" in text for text in told)
+    assert not any("secret" in text for text in texts)
 
 
 # Settings

@@ -29,18 +29,18 @@ Run = Callable[..., Coroutine[Any, Any, dict[str, object]]]
 
 FAMILY = """
 import os, signal, subprocess, sys
-# A child that says it is there and stays, deaf to SIGTERM; then its parent does what it was told.
+# The child writes "up", ignores SIGTERM and stays. Then the parent exits or waits, by its argument.
 child = 'import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\\n'
 child += 'open(sys.argv[1], "w").write("up"); time.sleep(600)'
 out = None if 'hold' in sys.argv else subprocess.DEVNULL
-born = subprocess.Popen([sys.executable, '-c', child, sys.argv[1]], stdout=out, stderr=out)
+process = subprocess.Popen([sys.executable, '-c', child, sys.argv[1]], stdout=out, stderr=out)
 print('parent', flush=True)
 sys.exit() if 'leave' in sys.argv else signal.pause()
 """
 
 
-LONGER_AND_LONGER = (0.5, 2, 8, 30, 120)
-"""Seconds until it is out of time: it is tried again where a slow machine had not even brought the program up."""
+TIMEOUTS = (0.5, 2, 8, 30, 120)
+"""Timeouts in seconds; the test tries the next one if a slow machine did not start the program in time."""
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -49,8 +49,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends or was killed may need its time on a machine that has little; the defaults would give up on it."""
+def long_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the limits of the stop of a program, for a slow machine."""
     monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", PATIENCE)
     monkeypatch.setattr("craftcore.actions.process.process_group.REAP_SECONDS", PATIENCE)
 
@@ -62,7 +62,7 @@ def run() -> Run:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """Where the programs of one test work, by which they are found; whoever is left over is killed afterwards."""
+    """Yield the working folder of the programs, and kill the ones that remain at the end."""
     yield tmp_path
     for pid in processes_in(tmp_path):
         os.kill(pid, signal.SIGKILL)
@@ -145,7 +145,7 @@ async def test_command_inherits_no_file_descriptor(run: Run) -> None:
         os.set_inheritable(ours.fileno(), True)
         result = await run(["ls", "/proc/self/fd"])
 
-    assert str(result["stdout"]).split() == ["0", "1", "2", "3"]  # the last is ls's own
+    assert str(result["stdout"]).split() == ["0", "1", "2", "3"]  # ls opens the last one itself
 
 
 @pytest.mark.anyio
@@ -248,14 +248,14 @@ async def test_command_out_of_time_is_terminated_and_the_final_output_reported(h
     code = """if True:
         import pathlib, signal, sys
         def stop(*_):
-            sys.stderr.write('x' * 200_000 + 'goodbye')  # more than a pipe holds: somebody must still read
+            sys.stderr.write('x' * 200_000 + 'goodbye')  # more than a pipe holds
             sys.exit(0)
         signal.signal(signal.SIGTERM, stop)
         pathlib.Path('up').touch()
         signal.pause()
     """
     run = workflow(grace=PATIENCE)
-    for seconds in LONGER_AND_LONGER:
+    for seconds in TIMEOUTS:
         with pytest.raises(TimeoutError) as late:
             await run(python(code), cwd=str(home), timeout=seconds)
         if (home / "up").exists():
@@ -272,7 +272,7 @@ async def test_command_without_a_timeout_uses_the_configured_timeout() -> None:
 
 @pytest.mark.anyio
 async def test_command_family_ignoring_sigterm_is_killed_after_timeout_and_grace(run: Run, home: Path) -> None:
-    for seconds in LONGER_AND_LONGER:
+    for seconds in TIMEOUTS:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             await run(python(FAMILY, "up"), cwd=str(home), timeout=seconds)
@@ -289,11 +289,11 @@ async def test_command_family_ignoring_sigterm_is_killed_after_timeout_and_grace
 async def test_cancelled_command_is_stopped_with_all_children_before_returning(run: Run, home: Path) -> None:
     os.mkfifo(home / "up")
 
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(run, python(FAMILY, "up"), str(home))
+    async with anyio.create_task_group() as group:
+        group.start_soon(run, python(FAMILY, "up"), str(home))
         assert await anyio.Path(home / "up").read_text() == "up"
         assert len(processes_in(home)) == 2
-        beside.cancel_scope.cancel()
+        group.cancel_scope.cancel()
 
     assert processes_in(home) == []
 
@@ -302,7 +302,7 @@ async def test_cancelled_command_is_stopped_with_all_children_before_returning(r
 async def test_cancellation_of_a_command_is_propagated(run: Run) -> None:
     with anyio.move_on_after(0.2) as scope:
         await run(["sleep", "600"])
-        pytest.fail("it went on")
+        pytest.fail("the command was not cancelled")
 
     assert scope.cancelled_caught
 
@@ -319,7 +319,7 @@ async def test_command_cancelled_before_the_start_leaves_no_process(run: Run, ho
 
 @pytest.mark.anyio
 async def test_command_children_left_in_the_group_are_killed(run: Run, home: Path) -> None:
-    """Its own end was fine; the child it left behind is deaf to SIGTERM, and does not hold the output."""
+    """The program succeeds; its remaining child ignores SIGTERM and does not hold the output."""
     os.mkfifo(home / "up")
     code = FAMILY.replace("print('parent'", "open(sys.argv[1]).read(); print('parent'")
 
@@ -333,10 +333,12 @@ async def test_command_children_left_in_the_group_are_killed(run: Run, home: Pat
 async def test_child_in_another_session_holding_the_output_does_not_delay_the_result(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It left the group for a session of its own: it lives on, unheard."""
+    """A child in its own session is outside of the group: it is not killed, and its output is not read."""
     monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", 1.0)
     child = 'echo there > "$0"; exec sleep 600'
-    script = 'setsid sh -c "$0" up & until [ -s up ]; do sleep 0.01; done; echo parent'  # in its session before we go
+    script = (
+        'setsid sh -c "$0" up & until [ -s up ]; do sleep 0.01; done; echo parent'  # the child starts its session first
+    )
 
     result = await run(["sh", "-c", script, child], cwd=str(home))
 
@@ -356,8 +358,8 @@ async def test_child_in_the_group_holding_the_output_is_stopped(
     assert processes_in(home) == []
 
 
-def zombies() -> list[str]:
-    """Return the children of this process that have ended and were not awaited. Harnesses have living children."""
+def list_zombies() -> list[str]:
+    """Return the ended children of this process that were not awaited. Test harnesses may have running children."""
     numbers = [
         number for task in Path("/proc/self/task").iterdir() for number in (task / "children").read_text().split()
     ]
@@ -370,18 +372,18 @@ async def test_commands_leave_no_zombie_and_no_descriptor(run: Run) -> None:
     await run(["true"])
     before = len(os.listdir("/proc/self/fd"))
 
-    async with anyio.create_task_group() as beside:
+    async with anyio.create_task_group() as group:
         for _ in range(20):
-            beside.start_soon(run, ["sh", "-c", "true & true"])
+            group.start_soon(run, ["sh", "-c", "true & true"])
 
     with anyio.fail_after(PATIENCE):
-        while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - the loop closes them when it comes to it
+        while len(os.listdir("/proc/self/fd")) > before:  # noqa: ASYNC110 - the loop closes them in a later iteration
             await anyio.sleep(0.01)
-    assert zombies() == []
+    assert list_zombies() == []
 
 
 def test_daemon_as_process_1_reaps_adopted_orphans() -> None:
-    """Another process that adopts orphans (as process 1 does) runs a program that leaves dead and living ones."""
+    """A process that adopts orphans, as process 1 does, runs a program that leaves ended and running children."""
     code = """if True:
         import anyio, ctypes, os
         from craftcore.actions.process.program import Programs

@@ -31,16 +31,16 @@ PATIENT_APP = f"""
 from craftcore import App
 from craftcore.engine import engine
 
-engine.DRAIN_SECONDS = {PATIENCE}  # a disk that is slow to flush is not what is tested here
+engine.DRAIN_SECONDS = {PATIENCE}  # a slow disk must not end the drain
 app = App()
 """
-LONGER_AND_LONGER = (0.5, 2, 8, 30, 120)
-"""Seconds until it is out of time: it is tried again where a slow machine had not even brought the program up."""
+TIMEOUTS = (0.5, 2, 8, 30, 120)
+"""Timeouts in seconds; the test tries the next one if a slow machine did not start the program in time."""
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ends or was killed may need its time on a machine that has little; the defaults would give up on it."""
+def long_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the limits of the stop of a program, for a slow machine."""
     monkeypatch.setattr("craftcore.actions.process.command_run.STOPPING_SECONDS", 4 * PATIENCE)
     monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", PATIENCE)
     monkeypatch.setattr("craftcore.actions.process.process_group.REAP_SECONDS", PATIENCE)
@@ -48,7 +48,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """Where the programs of one test work, by which they are found; whoever is left over is killed afterwards."""
+    """Yield the working folder of the programs, and kill the ones that remain at the end."""
     yield tmp_path
     for pid in processes_in(tmp_path):
         if pid != os.getpid():
@@ -68,45 +68,45 @@ def shell(home: Path, script: str, **payload: Any) -> dict[str, Any]:
 
 
 def effects(home: Path) -> list[tuple[int, str]]:
-    """What was done to the world: the attempt that did it, and the key it was given."""
+    """Return the attempt number and the idempotency key of each effect."""
     file = home / "effects"
     lines = [line.split() for line in file.read_text().splitlines()] if file.exists() else []
     return [(int(attempt), key) for attempt, key in lines]
 
 
-def ledger(it: Lab) -> list[tuple[str, int]]:
-    return [(row["status"], row["calls"]) for row in it.rows("SELECT * FROM activity_log ORDER BY seq")]
+def ledger(harness: Lab) -> list[tuple[str, int]]:
+    return [(row["status"], row["calls"]) for row in harness.rows("SELECT * FROM activity_log ORDER BY seq")]
 
 
-async def asked(it: Lab, task: str) -> dict[str, Any]:
-    """The question about it, once its task waits for the answer."""
-    await it.waiting(task)
-    return await it.question("activity")
+async def wait_for_question(harness: Lab, task: str) -> dict[str, Any]:
+    """Return the question about the command, after its task waits for the answer."""
+    await harness.waiting(task)
+    return await harness.question("activity")
 
 
-async def answered(it: Lab, task: str, choice: str) -> dict[str, Any]:
-    """The row of the task after this answer, when it has ended."""
-    question = await asked(it, task)
-    await it.app.answer(question["id"], choice, answered_by="ada")
-    return await it.ended(task)
+async def answer_and_wait(harness: Lab, task: str, choice: str) -> dict[str, Any]:
+    """Answer the question, and return the row of the ended task."""
+    question = await wait_for_question(harness, task)
+    await harness.app.answer(question["id"], choice, answered_by="ada")
+    return await harness.ended(task)
 
 
 @pytest.mark.anyio
 async def test_irreversible_command_that_succeeds_is_done_and_received_the_key(home: Path) -> None:
-    async with lab(an_app(), home) as it:
-        task = (await it.app.emit(COMMAND, shell(home, EFFECT + "echo out"))).id
-        done = result(await it.ended(task))
+    async with lab(an_app(), home) as harness:
+        task = (await harness.app.emit(COMMAND, shell(home, EFFECT + "echo out"))).id
+        done = result(await harness.ended(task))
 
         assert (done["exit_code"], done["stdout"]) == (0, "out\n")
         assert effects(home) == [(1, f"activity:{task}:1.1")]
-        [row] = it.rows("SELECT * FROM activity_log")
+        [row] = harness.rows("SELECT * FROM activity_log")
         assert (row["status"], row["action"], row["provider_ref"]) == ("DONE", "command.run", None)
         assert json.loads(row["request_json"]) == {"argv": ["sh", "-c", EFFECT + "echo out"], "cwd": str(home)}
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("end", "said"),
+    ("end", "expected"),
     [
         ("echo no luck >&2; exit 3", "CommandFailed: sh exited with 3: no luck"),
         ("exit 75", "CommandFailed: sh exited with 75"),
@@ -115,16 +115,16 @@ async def test_irreversible_command_that_succeeds_is_done_and_received_the_key(h
 )
 @pytest.mark.parametrize("choice", ["happened", "resend", "give up"])
 async def test_irreversible_command_that_fails_is_run_again_only_after_a_resend_answer(
-    home: Path, end: str, said: str, choice: str
+    home: Path, end: str, expected: str, choice: str
 ) -> None:
-    async with lab(an_app(), home) as it:
+    async with lab(an_app(), home) as harness:
         script = EFFECT + f'[ "$CRAFTCORE_ATTEMPT" = 2 ] || {{ {end}; }}'
-        task = (await it.app.emit(COMMAND, shell(home, script))).id
-        question = await asked(it, task)
-        assert said in question["question"]
+        task = (await harness.app.emit(COMMAND, shell(home, script))).id
+        question = await wait_for_question(harness, task)
+        assert expected in question["question"]
         assert len(effects(home)) == 1
 
-        row = await answered(it, task, choice)
+        row = await answer_and_wait(harness, task, choice)
 
         key = f"activity:{task}:1.1"
         match choice:
@@ -138,34 +138,34 @@ async def test_irreversible_command_that_fails_is_run_again_only_after_a_resend_
 
 @pytest.mark.anyio
 async def test_exit_code_without_effect_is_retried_without_a_question(home: Path) -> None:
-    async with lab(an_app(), home) as it:
+    async with lab(an_app(), home) as harness:
         script = 'echo busy >&2; [ "$CRAFTCORE_ATTEMPT" = 3 ] || exit 75; ' + EFFECT
-        task = (await it.app.emit(COMMAND, shell(home, script, no_effect_exit_codes=[74, 75]))).id
+        task = (await harness.app.emit(COMMAND, shell(home, script, no_effect_exit_codes=[74, 75]))).id
 
-        assert result(await it.ended(task))["exit_code"] == 0
+        assert result(await harness.ended(task))["exit_code"] == 0
         assert effects(home) == [(3, f"activity:{task}:1.1")]
-        assert it.rows("SELECT * FROM questions") == []
-        [row] = it.rows("SELECT * FROM activity_log")
+        assert harness.rows("SELECT * FROM questions") == []
+        [row] = harness.rows("SELECT * FROM activity_log")
         assert (row["status"], row["calls"], row["in_doubt"]) == ("DONE", 3, 0)
 
 
 @pytest.mark.anyio
 async def test_exit_code_without_effect_does_not_clear_the_doubt_of_an_earlier_call(home: Path) -> None:
-    """The first may have done it; the second says that it has not. Nobody knows, as before."""
-    async with lab(an_app(), home) as it:
+    """The exit code of the second call says nothing about the effect of the first call."""
+    async with lab(an_app(), home) as harness:
         script = EFFECT + 'case "$CRAFTCORE_ATTEMPT" in 1) exit 3;; 2) exit 75;; esac'
-        task = (await it.app.emit(COMMAND, shell(home, script, no_effect_exit_codes=[75]))).id
-        first = await asked(it, task)
-        await it.app.answer(first["id"], "resend", answered_by="ada")
-        await it.ended(task)
+        task = (await harness.app.emit(COMMAND, shell(home, script, no_effect_exit_codes=[75]))).id
+        first = await wait_for_question(harness, task)
+        await harness.app.answer(first["id"], "resend", answered_by="ada")
+        await harness.ended(task)
 
         assert [attempt for attempt, _ in effects(home)] == [1, 2, 3]
-        assert ledger(it) == [("DONE", 3)]
+        assert ledger(harness) == [("DONE", 3)]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "expected"),
     [
         ({"argv": ["no-such-program"]}, "cannot start 'no-such-program': No such file"),
         ({"argv": ["/etc/passwd"]}, "Permission denied"),
@@ -179,21 +179,21 @@ async def test_exit_code_without_effect_does_not_clear_the_doubt_of_an_earlier_c
     ids=lambda given: ascii(given)[:60],
 )
 async def test_irreversible_command_that_cannot_run_fails_without_a_question(
-    home: Path, payload: dict[str, Any], said: str
+    home: Path, payload: dict[str, Any], expected: str
 ) -> None:
-    async with lab(an_app(), home) as it:
-        task = (await it.app.emit(COMMAND, {**payload, "irreversible": True})).id
+    async with lab(an_app(), home) as harness:
+        task = (await harness.app.emit(COMMAND, {**payload, "irreversible": True})).id
 
-        code, message = failure(await it.ended(task))
+        code, message = failure(await harness.ended(task))
 
-        assert (code, said in message) == ("VALIDATION_ERROR", True), message
-        assert ledger(it) == [("FAILED", 1)]
-        assert it.rows("SELECT * FROM questions") == []
+        assert (code, expected in message) == ("VALIDATION_ERROR", True), message
+        assert ledger(harness) == [("FAILED", 1)]
+        assert harness.rows("SELECT * FROM questions") == []
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"argv": "true"}, "argv must be"),
         ({"argv": ["true"], "cwd": 7}, "cwd must be a text"),
@@ -207,19 +207,19 @@ async def test_irreversible_command_that_cannot_run_fails_without_a_question(
     ids=lambda given: ascii(given)[:60],
 )
 async def test_command_act_with_invalid_arguments_fails_without_doubt(
-    home: Path, arguments: dict[str, Any], said: str
+    home: Path, arguments: dict[str, Any], expected: str
 ) -> None:
     app = an_app()
 
-    @app.workflow("mistaken")
-    async def mistaken(ctx: TaskContext) -> Any:
+    @app.workflow("invalid")
+    async def invalid(ctx: TaskContext) -> Any:
         return await ctx.act("command.run", **arguments)
 
-    async with lab(app, home) as it:
-        _, message = failure(await it.ended((await app.emit("mistaken")).id))
+    async with lab(app, home) as harness:
+        _, message = failure(await harness.ended((await app.emit("invalid")).id))
 
-        assert said in message
-        assert ledger(it) == [("FAILED", 1)]
+        assert expected in message
+        assert ledger(harness) == [("FAILED", 1)]
 
 
 @pytest.mark.anyio
@@ -227,116 +227,118 @@ async def test_command_act_runs_once_over_several_attempts(home: Path) -> None:
     app = an_app()
 
     @app.workflow("mine")
-    async def mine(ctx: TaskContext) -> Any:
+    async def own(ctx: TaskContext) -> Any:
         done = await ctx.act("command.run", argv=["sh", "-c", EFFECT], cwd=str(home))
         if ctx.attempt < 3:
             raise ValueError("not yet")
         return done["exit_code"]
 
-    async with lab(app, home) as it:
-        assert result(await it.ended((await app.emit("mine")).id)) == 0
+    async with lab(app, home) as harness:
+        assert result(await harness.ended((await app.emit("mine")).id)) == 0
         assert len(effects(home)) == 1
 
 
 @pytest.mark.anyio
 async def test_busy_program_file_ends_without_an_effect_and_is_retried(home: Path) -> None:
-    """Its file is still being written."""
+    """A program file is busy while another process writes it."""
     program = home / "program"
     program.write_text(f"#!/bin/sh\n{EFFECT}\n")
     program.chmod(0o755)
-    async with lab(an_app(), home) as it:
+    async with lab(an_app(), home) as harness:
         with program.open("a"):
-            task = (await it.app.emit(COMMAND, {"argv": [str(program)], "cwd": str(home), "irreversible": True})).id
-            code, message = failure(await it.ended(task))
+            task = (
+                await harness.app.emit(COMMAND, {"argv": [str(program)], "cwd": str(home), "irreversible": True})
+            ).id
+            code, message = failure(await harness.ended(task))
             assert (code, "Text file busy" in message) == ("AGENT_UNAVAILABLE", True), message
-            assert ledger(it) == [("FAILED", 3)]
+            assert ledger(harness) == [("FAILED", 3)]
 
-        await it.app.retry_task(task)
-        await it.until(lambda: it.task(task)["status"] == "DONE")
+        await harness.app.retry_task(task)
+        await harness.until(lambda: harness.task(task)["status"] == "DONE")
 
         assert effects(home) == [(4, f"activity:{task}:1.1")]
-        assert it.rows("SELECT * FROM questions") == []
+        assert harness.rows("SELECT * FROM questions") == []
 
 
 @pytest.mark.anyio
 async def test_command_error_after_the_process_started_is_in_doubt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same error that says of a start that nothing was started: the program may have run."""
+    """The same error before a start means that the program did not run; after the start, the program may have run."""
     open_process = anyio.open_process
 
-    async def opened_and_lost(*args: Any, **options: Any) -> Any:
+    async def start_and_fail(*args: Any, **options: Any) -> Any:
         async with await open_process(*args, **options) as process:
             await process.wait()
-        raise OSError(errno.EAGAIN, "nobody to wait for its end")
+        raise OSError(errno.EAGAIN, "the wait has failed")
 
-    monkeypatch.setattr(anyio, "open_process", opened_and_lost)
-    async with lab(an_app(), home) as it:
-        task = (await it.app.emit(COMMAND, shell(home, EFFECT))).id
+    monkeypatch.setattr(anyio, "open_process", start_and_fail)
+    async with lab(an_app(), home) as harness:
+        task = (await harness.app.emit(COMMAND, shell(home, EFFECT))).id
 
-        assert "nobody to wait for its end" in (await asked(it, task))["question"]
+        assert "the wait has failed" in (await wait_for_question(harness, task))["question"]
         assert len(effects(home)) == 1
 
 
 @pytest.mark.anyio
 async def test_irreversible_command_out_of_time_is_stopped_and_opens_a_question(home: Path) -> None:
-    """Also one that is deaf to SIGTERM: the call waits for the end of its stopping."""
-    async with lab(an_app(), home) as it:
-        for seconds in LONGER_AND_LONGER:
+    """The program ignores SIGTERM; the call waits until the program is stopped."""
+    async with lab(an_app(), home) as harness:
+        for seconds in TIMEOUTS:
             script = f"trap '' TERM; {EFFECT} echo stuck >&2; while :; do sleep 600; done"
-            task = (await it.app.emit(COMMAND, shell(home, script, timeout=seconds))).id
-            question = await asked(it, task)
+            task = (await harness.app.emit(COMMAND, shell(home, script, timeout=seconds))).id
+            question = await wait_for_question(harness, task)
             left = [pid for pid in processes_in(home) if pid != os.getpid()]
             if effects(home):
                 break
-            await it.app.answer(question["id"], "give up", answered_by="ada")
-            await it.ended(task)
+            await harness.app.answer(question["id"], "give up", answered_by="ada")
+            await harness.ended(task)
 
         assert f"TimeoutError: sh was stopped: it was not done after {seconds:g} seconds: stuck" in question["question"]
         assert left == []
-        assert (await answered(it, task, "happened"))["status"] == "DONE"
+        assert (await answer_and_wait(harness, task, "happened"))["status"] == "DONE"
         assert len(effects(home)) == 1
 
 
 @pytest.mark.anyio
 async def test_irreversible_command_of_a_cancelled_task_is_stopped_and_opens_a_question(home: Path) -> None:
-    async with lab(an_app(), home) as it:
-        task = (await it.app.emit(COMMAND, shell(home, EFFECT + "sleep 600"))).id
-        await it.until(lambda: bool(effects(home)))
+    async with lab(an_app(), home) as harness:
+        task = (await harness.app.emit(COMMAND, shell(home, EFFECT + "sleep 600"))).id
+        await harness.until(lambda: bool(effects(home)))
 
-        await it.app.cancel_task(task)
-        row = await it.ended(task)
+        await harness.app.cancel_task(task)
+        row = await harness.ended(task)
 
         assert row["status"] == "CANCELLED"
         assert [pid for pid in processes_in(home) if pid != os.getpid()] == []
-        question = await it.question("activity")
+        question = await harness.question("activity")
         assert "it was cancelled while it was called" in question["question"]
-        assert ledger(it) == [("UNKNOWN", 1)]
-        await it.app.answer(question["id"], "happened", answered_by="ada")
-        assert ledger(it) == [("DONE", 1)]
+        assert ledger(harness) == [("UNKNOWN", 1)]
+        await harness.app.answer(question["id"], "happened", answered_by="ada")
+        assert ledger(harness) == [("DONE", 1)]
         assert len(effects(home)) == 1
 
 
 @pytest.mark.anyio
 async def test_reversible_command_is_retried_and_creates_no_task(home: Path) -> None:
-    async with lab(an_app(), home) as it:
+    async with lab(an_app(), home) as harness:
         script = 'echo "1 x" >> effects; [ $(wc -l < effects) = 3 ]'
         for payload in ({}, {"irreversible": False}):
             (home / "effects").unlink(missing_ok=True)
-            emitted = await it.app.emit(COMMAND, {"argv": ["sh", "-c", script], "cwd": str(home), **payload})
-            assert (await it.settled(emitted.id))["status"] == "DONE"
+            emitted = await harness.app.emit(COMMAND, {"argv": ["sh", "-c", script], "cwd": str(home), **payload})
+            assert (await harness.settled(emitted.id))["status"] == "DONE"
             assert len(effects(home)) == 3
 
-        assert it.rows("SELECT * FROM tasks") == []
-        assert it.rows("SELECT * FROM activity_log") == []
+        assert harness.rows("SELECT * FROM tasks") == []
+        assert harness.rows("SELECT * FROM activity_log") == []
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("payload", [{"no_effect_exit_codes": [75]}, {"irreversible": "yes"}, {"irreversible": 1}])
 async def test_command_with_a_contradictory_payload_runs_nothing(home: Path, payload: dict[str, Any]) -> None:
-    async with lab(an_app(), home) as it:
+    async with lab(an_app(), home) as harness:
         spec = {"argv": ["sh", "-c", EFFECT], "cwd": str(home), **payload}
-        with Producer(it.path) as producer:
+        with Producer(harness.path) as producer:
             emitted = await anyio.to_thread.run_sync(producer.emit, COMMAND, spec)
-        assert (await it.settled(emitted.id))["error_code"] == "VALIDATION_ERROR"
+        assert (await harness.settled(emitted.id))["error_code"] == "VALIDATION_ERROR"
         assert effects(home) == []
 
 
@@ -350,12 +352,12 @@ def test_app_with_a_custom_command_keeps_the_custom_command() -> None:
     app = App()
 
     @app.action("command.run")
-    async def mine(call: Call) -> None: ...
+    async def own(call: Call) -> None: ...
 
     async def run() -> None: ...
 
     declare_ready_made(app, Config(), os.environ)
-    assert app.actions["command.run"] is mine
+    assert app.actions["command.run"] is own
     assert app.workflows["command.run"].task_when is is_irreversible
     other = App()
     other.declare("command.run", run)
@@ -364,28 +366,28 @@ def test_app_with_a_custom_command_keeps_the_custom_command() -> None:
     assert other.actions["command.run"].terms.irreversible
 
 
-# Whatever becomes of the daemon
+# Killed and stopped daemons
 
 
-def emitted(home: Path, script: str) -> str:
+def emit(home: Path, script: str) -> str:
     payload = json.dumps({"argv": ["sh", "-c", script], "irreversible": True})
     done = call_command(home, "--json", "emit", "command.run", "--payload", payload)
     assert done.code == 0, done
     return str(done.json["id"])
 
 
-def the_question(home: Path) -> dict[str, Any]:
-    """What the inbox asks, once it does."""
+def wait_for_inbox(home: Path) -> dict[str, Any]:
+    """Return the only question of the inbox, after it appears."""
     [question] = until(lambda: call_command(home, "--json", "inbox", "list").json, "a question")
     return dict(question)
 
 
 @pytest.mark.parametrize("choice", ["happened", "resend"])
 def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home: Path, choice: str) -> None:
-    """It lives on, for nobody is there to end it; and the question says so."""
+    """The program outlives the killed daemon, and the question mentions this."""
     with a_daemon(home) as daemon:
         daemon.ready()
-        task = emitted(home, EFFECT + '[ "$CRAFTCORE_ATTEMPT" = 2 ] || exec sleep 600')
+        task = emit(home, EFFECT + '[ "$CRAFTCORE_ATTEMPT" = 2 ] || exec sleep 600')
         until(lambda: effects(home), "the effect")
         daemon.kill()
     left = processes_in(home)
@@ -393,7 +395,7 @@ def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home
 
     with a_daemon(home) as daemon:
         daemon.ready()
-        question = the_question(home)
+        question = wait_for_inbox(home)
         assert (question["kind"], question["task_id"]) == ("activity", task)
         assert "the process ended before it knew. An action that it began may still go on" in question["question"]
         assert len(effects(home)) == 1
@@ -411,7 +413,7 @@ def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
     (home / "patient.py").write_text(PATIENT_APP)
     with a_daemon(home, "patient:app", "--config", "craftcore.toml") as daemon:
         daemon.ready()
-        task = emitted(home, EFFECT + "exec sleep 600")
+        task = emit(home, EFFECT + "exec sleep 600")
         until(lambda: effects(home), "the effect")
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == 0
@@ -419,14 +421,14 @@ def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
 
     with a_daemon(home) as daemon:
         daemon.ready()
-        assert the_question(home)["task_id"] == task
+        assert wait_for_inbox(home)["task_id"] == task
         assert call_command(home, "--json", "task", "show", task).json["status"] == "WAITING"
 
     assert len(effects(home)) == 1
 
 
 def test_schedule_occurrence_waits_for_the_answer_about_the_earlier_command(home: Path) -> None:
-    """With the overlap policy of every schedule, buffer_one: the task of the one before has not ended."""
+    """The default overlap policy is buffer_one, and the task of the earlier occurrence has not ended."""
 
     def outcomes() -> list[str]:
         return [line["outcome"] for line in call_command(home, "--json", "schedule", "history", "s").json]
@@ -436,13 +438,13 @@ def test_schedule_occurrence_waits_for_the_answer_about_the_earlier_command(home
         options = ["--max-runs", "2", "--irreversible", "--", "sh", "-c", EFFECT + "exit 3"]
         added = call_command(home, "schedule", "add", "s", "every 1s", *options)
         assert added.code == 0, added
-        first = the_question(home)
+        first = wait_for_inbox(home)
         until(lambda: "buffered" in outcomes(), "an occurrence that waits")
         assert len(effects(home)) == 1
 
         call_command(home, "inbox", "answer", first["id"], "happened")
         until(lambda: len(effects(home)) == 2, "the occurrence that waited")
-        second = the_question(home)
+        second = wait_for_inbox(home)
 
     assert second["task_id"] != first["task_id"]
     assert len({key for _, key in effects(home)}) == 2
@@ -455,7 +457,7 @@ def test_command_schedule_of_the_settings_file_can_be_irreversible(home: Path) -
     )
     with a_daemon(home, "--config", "craftcore.toml") as daemon:
         daemon.ready()
-        question = the_question(home)
+        question = wait_for_inbox(home)
 
     assert question["workflow"] == "command.run"
     assert len(effects(home)) == 1

@@ -52,16 +52,16 @@ pytestmark = pytest.mark.anyio
 CANARY = "correct/horse+battery=staple"
 CALL = Call(key="activity:t1:1.1", attempt=1, deadline=datetime(2026, 11, 21, tzinfo=UTC))
 MESSAGE_ID = "<activity.d96509284361ba076148e45828ce7962@example.org>"
-LONGER_AND_LONGER = (0.2, 1, 8, 30, PATIENCE)
-"""Seconds until it is out of time: it is tried again where a slow machine had not even come to the place."""
+TIMEOUTS = (0.2, 1, 8, 30, PATIENCE)
+"""Timeouts in seconds; the test tries the next one if a slow machine did not send the message in time."""
 
 LARGE = f"{'x' * 20}\n" * 249_000
-"""As much as an email may have, and more than the buffers between two sockets hold. ASCII needs no encoding."""
+"""The longest allowed body, which exceeds the buffers of two sockets. ASCII text needs no encoding."""
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """aiosmtplib knows no other."""
+    """Return the only event loop that aiosmtplib supports."""
     return "asyncio"
 
 
@@ -72,41 +72,41 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def trusted(certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """What a server serves TLS with that this machine trusts."""
+    """Return the TLS context of a server whose certificate this machine trusts."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     return served_with(*certificate)
 
 
 def an_action(port: int, *, secret: Callable[[str], str] | None = None, **settings: Any) -> Action:
-    wanted = {"host": "127.0.0.1", "port": port, "security": "none", "sender": "House <house@example.org>"}
+    values = {"host": "127.0.0.1", "port": port, "security": "none", "sender": "House <house@example.org>"}
     secrets = Secrets({"SMTP": CANARY})
-    return email_action(EmailSettings(**{**wanted, "timeout": PATIENCE, **settings}), secret or secrets.get)
+    return email_action(EmailSettings(**{**values, "timeout": PATIENCE, **settings}), secret or secrets.get)
 
 
 async def send(action: Action, **arguments: Any) -> dict[str, str]:
-    given = {"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments}
-    sent: dict[str, str] = await action(CALL, **given)
+    values = {"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments}
+    sent: dict[str, str] = await action(CALL, **values)
     return sent
 
 
-async def failure(action: Action, **arguments: Any) -> Exception:
-    """What a message that is not known to be sent comes to."""
+async def call_and_fail(action: Action, **arguments: Any) -> Exception:
+    """Return the exception of a call that does not report a sent message."""
     with pytest.raises((NoEffect, Fail, DeliveryUnknown)) as failed:
         await send(action, **arguments)
     assert len(str(failed.value)) < 1500
     return failed.value
 
 
-# It goes out
+# Sent messages
 
 
 async def test_email_arrives_unchanged_and_returns_the_message_id_as_reference():
     body = "Hello Ada\n.\n..two\n.dots and no more\r\nbare\rbreaks\n"
-    async with a_mailroom() as room:
-        result = await send(an_action(room.port), to=["Ada <ada@example.net>"], bcc="dan@example.net", body=body)
+    async with a_mailroom() as server:
+        result = await send(an_action(server.port), to=["Ada <ada@example.net>"], bcc="dan@example.net", body=body)
 
     assert result == {"provider_ref": MESSAGE_ID, "message_id": MESSAGE_ID, "reply": "250 taken as 4711"}
-    [envelope] = room.taken
+    [envelope] = server.taken
     assert envelope.mail_from == "house@example.org"
     assert envelope.rcpt_tos == ["ada@example.net", "dan@example.net"]
     content = envelope.content
@@ -118,8 +118,8 @@ async def test_email_arrives_unchanged_and_returns_the_message_id_as_reference()
 
 
 async def test_message_id_is_stable_for_a_call_and_differs_between_calls():
-    async with a_mailroom() as room:
-        action = an_action(room.port)
+    async with a_mailroom() as server:
+        action = an_action(server.port)
         first = await send(action)
         again = await send(action)
         other = await action(
@@ -127,7 +127,7 @@ async def test_message_id_is_stable_for_a_call_and_differs_between_calls():
         )
 
     assert first["message_id"] == again["message_id"] != other["message_id"]
-    assert len(room.taken) == 3
+    assert len(server.taken) == 3
 
 
 @pytest.mark.parametrize(
@@ -149,37 +149,37 @@ async def test_large_email_arrives_complete(trusted, security, size):
 @pytest.mark.parametrize("security", ["tls", "starttls"])
 async def test_password_is_sent_over_tls_to_a_trusted_server(trusted, security):
     kind = {"tls": trusted} if security == "tls" else {"starttls": trusted}
-    async with a_mailroom(**kind, password=CANARY) as room:
-        action = an_action(room.port, security=security, username=USER, password="env:SMTP")
+    async with a_mailroom(**kind, password=CANARY) as server:
+        action = an_action(server.port, security=security, username=USER, password="env:SMTP")
         assert (await send(action))["reply"] == "250 taken as 4711"
 
-    assert len(room.taken) == 1
+    assert len(server.taken) == 1
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
 async def test_untrusted_mail_server_receives_nothing(certificate, security):
     context = served_with(*certificate)
     kind = {"tls": context} if security == "tls" else {"starttls": context}
-    async with a_mailroom(**kind, password=CANARY) as room:
-        error = await failure(an_action(room.port, security=security, username=USER, password="env:SMTP"))
+    async with a_mailroom(**kind, password=CANARY) as server:
+        error = await call_and_fail(an_action(server.port, security=security, username=USER, password="env:SMTP"))
 
     assert isinstance(error, NoEffect)
     assert "certificate" in str(error).lower()
-    assert room.taken == []
+    assert server.taken == []
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
 async def test_mail_server_without_tls_does_not_receive_the_password(security):
     async with a_server() as server:
-        error = await failure(an_action(server.port, security=security, username=USER, password="env:SMTP"))
+        error = await call_and_fail(an_action(server.port, security=security, username=USER, password="env:SMTP"))
 
     assert isinstance(error, NoEffect)
     assert [line for line in server.heard if line.startswith(("AUTH", "MAIL"))] == []
 
 
-# It does not, and that is certain
+# Messages that were certainly not sent
 
-WHY = {
+CODES = {
     NoEffect: {"AGENT_UNAVAILABLE", "TRANSPORT_ERROR"},
     Fail: {"AGENT_ERROR", "UNAUTHORIZED"},
 }
@@ -211,20 +211,20 @@ NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("replies", "kind", "said"), NOTHING_SENT, ids=[str(number) for number in range(24)])
-async def test_smtp_failure_before_the_message_reports_that_nothing_was_sent(replies, kind, said):
+@pytest.mark.parametrize(("replies", "kind", "reason"), NOTHING_SENT, ids=[str(number) for number in range(24)])
+async def test_smtp_failure_before_the_message_reports_that_nothing_was_sent(replies, kind, reason):
     async with a_server(None, None, **replies) as server:
-        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+        error = await call_and_fail(an_action(server.port, username=USER, password="env:SMTP"))
 
     assert type(error) is kind, error
-    assert said in str(error)
+    assert reason in str(error)
     assert str(error).endswith("; nothing was sent")
     assert str(error).startswith(f"127.0.0.1:{server.port} ")
     assert server.messages == []
     assert isinstance(error, NoEffect | Fail)
-    assert error.code in WHY[type(error)]
-    if isinstance(error, NoEffect):  # a reply says that the server is busy, anything else that there is no way to it
-        assert error.code == ("AGENT_UNAVAILABLE" if re.match("4[0-9]{2} ", said) else "TRANSPORT_ERROR")
+    assert error.code in CODES[type(error)]
+    if isinstance(error, NoEffect):  # a 4xx reply means a busy server, any other failure a broken connection
+        assert error.code == ("AGENT_UNAVAILABLE" if re.match("4[0-9]{2} ", reason) else "TRANSPORT_ERROR")
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ async def test_smtp_failure_before_the_message_reports_that_nothing_was_sent(rep
 )
 async def test_smtp_refusal_is_unauthorized_only_for_login_errors(replies, code):
     async with a_server(None, None, **replies) as server:
-        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+        error = await call_and_fail(an_action(server.port, username=USER, password="env:SMTP"))
 
     assert isinstance(error, Fail)
     assert error.code == ErrorCode(code)
@@ -244,7 +244,7 @@ async def test_smtp_refusal_is_unauthorized_only_for_login_errors(replies, code)
 )
 async def test_smtp_refusal_after_the_data_is_a_failure_without_effect(reply, kind):
     async with a_server(dot=reply) as server:
-        error = await failure(an_action(server.port))
+        error = await call_and_fail(an_action(server.port))
 
     assert type(error) is kind
     assert reply in str(error)
@@ -261,10 +261,12 @@ async def test_smtp_refusal_after_the_data_is_a_failure_without_effect(reply, ki
     ],
 )
 async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
-    """What some have and others never get would be lost in silence for those, or doubled by another attempt."""
+    """A message sent to some recipients would be lost for the others, or doubled by another attempt."""
     async with a_server() as server:
         server.replies |= {f"RCPT TO:<{name}@example.net>": reply for name, reply in refusals.items()}
-        error = await failure(an_action(server.port), to=["ada@example.net", "bob@example.net"], cc="eve@example.net")
+        error = await call_and_fail(
+            an_action(server.port), to=["ada@example.net", "bob@example.net"], cc="eve@example.net"
+        )
 
     assert type(error) is kind
     refused = ", ".join(f"{name}@example.net" for name in refusals)
@@ -274,7 +276,7 @@ async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
 
 
 @pytest.mark.parametrize(
-    ("goes", "security"),
+    ("break_off", "security"),
     [
         (resets, "none"),
         (closes, "tls"),
@@ -282,16 +284,16 @@ async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
         pytest.param(closes, "none", marks=pytest.mark.acceptance),
     ],
 )
-async def test_connection_lost_within_the_message_ends_without_an_effect(trusted, security, goes: Any):
-    """The final dot never left us."""
+async def test_connection_lost_within_the_message_ends_without_an_effect(trusted, security, break_off: Any):
+    """The final dot of the message was not sent."""
 
-    async def some_then_goes(with_: Conversation) -> None:
-        await with_.reader.readexactly(1000)
-        await goes(with_)
+    async def read_and_break(conversation: Conversation) -> None:
+        await conversation.reader.readexactly(1000)
+        await break_off(conversation)
 
     tls = trusted if security == "tls" else None
-    async with a_server(receive_buffer=4096, tls=tls, body=some_then_goes) as server:
-        error = await failure(an_action(server.port, security=security), body=LARGE)
+    async with a_server(receive_buffer=4096, tls=tls, body=read_and_break) as server:
+        error = await call_and_fail(an_action(server.port, security=security), body=LARGE)
 
     assert isinstance(error, NoEffect), error
     assert server.messages == []
@@ -300,7 +302,7 @@ async def test_connection_lost_within_the_message_ends_without_an_effect(trusted
 @pytest.mark.parametrize("step", ["greeting", "EHLO", "DATA"])
 async def test_smtp_timeout_before_the_message_ends_without_an_effect(step):
     async with a_server(None, None, **{step: hangs}) as server:
-        error = await failure(an_action(server.port, timeout=0.2))
+        error = await call_and_fail(an_action(server.port, timeout=0.2))
 
     assert isinstance(error, NoEffect)
     assert "did not let us begin within 0.2 seconds" in str(error)
@@ -308,18 +310,18 @@ async def test_smtp_timeout_before_the_message_ends_without_an_effect(step):
 
 
 async def test_smtp_server_that_stops_reading_within_the_message_ends_without_an_effect():
-    """However much of it: the dot is not among it."""
+    """The server never receives the final dot."""
     async with a_server(receive_buffer=4096, body=stops_reading) as server:
-        error = await failure(an_action(server.port, timeout=1), body=LARGE)
+        error = await call_and_fail(an_action(server.port, timeout=1), body=LARGE)
 
     assert isinstance(error, NoEffect)
     assert "did not let us begin" in str(error)
 
 
 async def test_closed_smtp_port_fails_as_a_transport_error():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # taken, and deaf
-        error = await failure(an_action(taken.getsockname()[1]))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, without a listener
+        error = await call_and_fail(an_action(bound.getsockname()[1]))
 
     assert isinstance(error, NoEffect)
     assert "cannot be talked to" in str(error)
@@ -327,7 +329,7 @@ async def test_closed_smtp_port_fails_as_a_transport_error():
 
 
 async def test_unknown_smtp_host_fails_without_an_effect():
-    error = await failure(an_action(25, host="no-such-host.invalid", timeout=30))
+    error = await call_and_fail(an_action(25, host="no-such-host.invalid", timeout=30))
 
     assert isinstance(error, NoEffect)
     assert str(error).startswith("no-such-host.invalid:25 ")
@@ -335,16 +337,16 @@ async def test_unknown_smtp_host_fails_without_an_effect():
 
 @pytest.mark.parametrize("step", ["greeting", "EHLO", "RCPT"])
 async def test_email_call_cancelled_before_the_message_ends_without_an_effect(step):
-    """Else a shutdown would leave a question behind to which the answer is known."""
+    """Otherwise a shutdown would leave a question with a known answer."""
     scope = anyio.CancelScope()
 
-    async def cancels(with_: Conversation) -> None:
+    async def cancels(conversation: Conversation) -> None:
         scope.cancel()
-        await hangs(with_)
+        await hangs(conversation)
 
     async with a_server(None, None, **{step: cancels}) as server:
         with scope:
-            error = await failure(an_action(server.port))
+            error = await call_and_fail(an_action(server.port))
 
     assert isinstance(error, NoEffect)
     assert "cancelled before" in str(error)
@@ -354,12 +356,12 @@ async def test_email_call_cancelled_before_the_message_ends_without_an_effect(st
 
 
 async def test_asyncio_cancel_of_the_sending_task_is_propagated():
-    """Not a scope of ours: nothing would cancel it again."""
+    """A task cancellation, unlike that of an anyio scope, is delivered only once."""
     began = asyncio.Event()
 
-    async def begins(with_: Conversation) -> None:
+    async def begins(conversation: Conversation) -> None:
         began.set()
-        await hangs(with_)
+        await hangs(conversation)
 
     async with a_server(EHLO=begins) as server:
         sending = asyncio.create_task(send(an_action(server.port)))
@@ -372,7 +374,7 @@ async def test_asyncio_cancel_of_the_sending_task_is_propagated():
 @pytest.mark.parametrize("arguments", [{"to": "ada"}, {"subject": "a\r\nBcc: eve@example.net"}, {"cc": ["a@b\r\nc"]}])
 async def test_email_with_invalid_arguments_is_refused_without_a_connection(arguments):
     async with a_server() as server:
-        error = await failure(an_action(server.port), **arguments)
+        error = await call_and_fail(an_action(server.port), **arguments)
 
     assert isinstance(error, Fail)
     assert error.code == ErrorCode.VALIDATION_ERROR
@@ -381,14 +383,14 @@ async def test_email_with_invalid_arguments_is_refused_without_a_connection(argu
 
 async def test_missing_password_secret_is_named_without_a_connection():
     async with a_server() as server:
-        error = await failure(an_action(server.port, username=USER, password="env:OTHER"))
+        error = await call_and_fail(an_action(server.port, username=USER, password="env:OTHER"))
 
     assert isinstance(error, NoEffect)
     assert "env:OTHER is not there" in str(error)
     assert server.heard == []
 
 
-# Nobody knows
+# Messages whose delivery is unknown
 
 
 NO_REPLY: list[Reply] = [resets, closes, "hello?", "354 go on", "111", never_ends, says_and_closes("250-half")]
@@ -397,7 +399,7 @@ NO_REPLY: list[Reply] = [resets, closes, "hello?", "354 go on", "111", never_end
 @pytest.mark.parametrize("dot", NO_REPLY, ids=[str(number) for number in range(7)])
 async def test_missing_reply_after_the_message_leaves_the_delivery_unknown(dot):
     async with a_server(dot=dot) as server:
-        error = await failure(an_action(server.port))
+        error = await call_and_fail(an_action(server.port))
 
     assert isinstance(error, DeliveryUnknown)
     assert str(error).startswith(
@@ -408,9 +410,9 @@ async def test_missing_reply_after_the_message_leaves_the_delivery_unknown(dot):
 
 
 async def test_reply_timeout_after_the_message_leaves_the_delivery_unknown():
-    for seconds in LONGER_AND_LONGER:
+    for seconds in TIMEOUTS:
         async with a_server(dot=hangs) as server:
-            error = await failure(an_action(server.port, timeout=seconds))
+            error = await call_and_fail(an_action(server.port, timeout=seconds))
         if server.messages:
             break
     assert isinstance(error, DeliveryUnknown)
@@ -420,9 +422,9 @@ async def test_reply_timeout_after_the_message_leaves_the_delivery_unknown():
 async def test_email_call_cancelled_after_the_message_leaves_the_delivery_unknown():
     scope = anyio.CancelScope()
 
-    async def cancels(with_: Conversation) -> None:
+    async def cancels(conversation: Conversation) -> None:
         scope.cancel()
-        await hangs(with_)
+        await hangs(conversation)
 
     async with a_server(dot=cancels) as server:
         with scope:
@@ -432,7 +434,7 @@ async def test_email_call_cancelled_after_the_message_leaves_the_delivery_unknow
     assert len(server.messages) == 1
 
 
-# It is out, whatever comes then
+# Failures after an accepted message
 
 
 @pytest.mark.parametrize("goodbye", ["500 stay", "421 go", resets, closes, hangs, "what"])
@@ -445,9 +447,9 @@ async def test_failed_quit_after_an_accepted_message_is_ignored(goodbye, monkeyp
 async def test_cancellation_during_quit_keeps_the_accepted_result():
     scope = anyio.CancelScope()
 
-    async def cancels(with_: Conversation) -> None:
+    async def cancels(conversation: Conversation) -> None:
         scope.cancel()
-        await with_.say("221 bye")
+        await conversation.say("221 bye")
 
     results = []
     async with a_server(QUIT=cancels) as server:
@@ -461,11 +463,11 @@ async def test_cancellation_during_quit_keeps_the_accepted_result():
 
 
 async def test_password_appears_in_no_result_error_or_log_line(caplog):
-    """Also where the server says it, as it was told it."""
+    """The replies of the server repeat the password in each encoding of the login."""
     caplog.set_level(logging.DEBUG)
     plain = b64encode(f"\0{USER}\0{CANARY}".encode()).decode()
     echo = f"{CANARY} and {plain} and {b64encode(CANARY.encode()).decode()}"
-    told = []
+    texts = []
     echoes: list[dict[str, Reply]] = [
         {"AUTH": f"535 {echo}"},
         {"AUTH": f"454 {echo}"},
@@ -479,25 +481,25 @@ async def test_password_appears_in_no_result_error_or_log_line(caplog):
     ]
     for replies in echoes:
         async with a_server(None, None, **replies) as server:
-            error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+            error = await call_and_fail(an_action(server.port, username=USER, password="env:SMTP"))
         assert "*** and *** and ***" in str(error)
         assert error.__cause__ is None
         assert error.__context__ is None
-        told += [str(error), repr(error), *traceback.format_exception(error)]
+        texts += [str(error), repr(error), *traceback.format_exception(error)]
     async with a_server(dot=f"250 {echo}") as server:
         action = an_action(server.port, username=USER, password="env:SMTP")
         result = await send(action)
     assert result["reply"] == "250 *** and *** and ***"
 
-    told += [repr(action), repr(result), caplog.text]
-    assert not any(CANARY in text or plain in text for text in told)
+    texts += [repr(action), repr(result), caplog.text]
+    assert not any(CANARY in text or plain in text for text in texts)
 
 
 @pytest.mark.parametrize("at", [1, 5, len(CANARY) - 1])
 async def test_password_split_over_two_reply_lines_is_masked(at):
     half, rest = CANARY[:at], CANARY[at:]
     async with a_server(dot=f"554-{half}\r\n554 {rest}") as server:
-        error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
+        error = await call_and_fail(an_action(server.port, username=USER, password="env:SMTP"))
 
     assert "554 ***" in str(error)
     assert not [part for part in (half, rest) if len(part) > 3 and part in str(error)]
@@ -522,7 +524,7 @@ def test_email_terms_are_irreversible_and_ask_without_a_reconciler():
 
 async def test_email_without_a_configured_server_names_the_missing_settings():
     action = email_action(EmailSettings(), Secrets({}).get)
-    error = await failure(action)
+    error = await call_and_fail(action)
 
     assert isinstance(error, Fail)
     assert "set host and sender in [email]" in str(error)
@@ -530,7 +532,7 @@ async def test_email_without_a_configured_server_names_the_missing_settings():
 
 async def test_missing_smtp_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiosmtplib", None)
-    error = await failure(an_action(25))
+    error = await call_and_fail(an_action(25))
 
     assert isinstance(error, Fail)
     assert "pip install 'craftcore[email]'" in str(error)
@@ -538,12 +540,12 @@ async def test_missing_smtp_library_is_named_with_the_extra(monkeypatch):
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_email_on_trio_is_refused():
-    error = await failure(an_action(25))
+    error = await call_and_fail(an_action(25))
 
     assert isinstance(error, Fail)
     assert "needs asyncio" in str(error)
 
 
 def test_scripted_server_without_changes_accepts_the_message(certificate):
-    """The servers above misbehave in one step each; this is what they are otherwise."""
+    """Each scripted server above misbehaves in a single step; the other steps are correct."""
     assert Scripted({}).replies["dot"] == "250 taken"

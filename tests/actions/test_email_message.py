@@ -19,13 +19,13 @@ SENDER = Mailbox("The house", "house", "example.org")
 NOW = 1_795_000_000.0
 
 
-def made(**arguments: Any) -> OutgoingMessage:
+def build(**arguments: Any) -> OutgoingMessage:
     draft = Draft(**{"to": "ada@example.net", "subject": "Hello", "body": "Hello Ada\n", **arguments})
     return build_message(draft, message_id="<activity.1@example.org>", sender=SENDER, now=NOW)
 
 
-def read(message: OutgoingMessage) -> EmailMessage:
-    """As a program that receives it reads it. What it must be for a server is checked on the way."""
+def parse(message: OutgoingMessage) -> EmailMessage:
+    """Parse the message as a receiving program does, and require the form that servers accept."""
     content = message.content
     assert content.endswith(b"\r\n")
     assert content.isascii()
@@ -40,7 +40,7 @@ def read(message: OutgoingMessage) -> EmailMessage:
 
 
 def lines_of(message: EmailMessage, kind: str = "plain") -> list[bytes]:
-    """Of its text. A line of bytes ends as on any system; of characters, also at what is no line break in a text."""
+    """Return the lines of the text, split as bytes: `str.splitlines` would also split at other characters."""
     part = message.get_body((kind,))
     assert part is not None
     return part.get_content().encode().splitlines()  # type: ignore[no-any-return]
@@ -48,14 +48,14 @@ def lines_of(message: EmailMessage, kind: str = "plain") -> list[bytes]:
 
 def refusal(**arguments: Any) -> str:
     with pytest.raises(Fail) as refused:
-        made(**arguments)
+        build(**arguments)
     assert refused.value.code == ErrorCode.VALIDATION_ERROR
     assert len(str(refused.value)) < 1000
     return str(refused.value)
 
 
 def test_email_has_the_expected_headers_and_hides_bcc():
-    message = made(
+    message = build(
         to=["Ada <ada@example.net>", "bob@example.net"],
         cc="eve@example.net",
         bcc=["dan@example.net"],
@@ -66,7 +66,7 @@ def test_email_has_the_expected_headers_and_hides_bcc():
     assert message.sender == "house@example.org"
     assert message.recipients == ("ada@example.net", "bob@example.net", "eve@example.net", "dan@example.net")
     assert b"dan" not in message.content
-    found = read(message)
+    found = parse(message)
     assert {name: str(value) for name, value in found.items()} == {
         "Date": "Wed, 18 Nov 2026 11:06:40 +0000",
         "Message-ID": "<activity.1@example.org>",
@@ -85,7 +85,7 @@ def test_email_has_the_expected_headers_and_hides_bcc():
 
 
 def test_email_with_html_is_multipart_alternative():
-    found = read(made(html="<p>Grüße</p>"))
+    found = parse(build(html="<p>Grüße</p>"))
 
     assert found.get_content_type() == "multipart/alternative"
     assert lines_of(found) == [b"Hello Ada"]
@@ -93,16 +93,16 @@ def test_email_with_html_is_multipart_alternative():
 
 
 def test_email_recipient_named_twice_is_listed_once():
-    message = made(to=["ada@example.net", "Ada <ada@EXAMPLE.net>"], cc="ada@example.net", bcc="Ada@example.net")
+    message = build(to=["ada@example.net", "Ada <ada@EXAMPLE.net>"], cc="ada@example.net", bcc="Ada@example.net")
 
     assert message.recipients == ("ada@example.net", "Ada@example.net")
 
 
 def test_email_sender_may_be_another_address_of_the_same_domain():
-    message = made(sender="Desk <desk@Example.org>")
+    message = build(sender="Desk <desk@Example.org>")
 
     assert message.sender == "desk@Example.org"
-    assert str(read(message)["From"]) == "Desk <desk@Example.org>"
+    assert str(parse(message)["From"]) == "Desk <desk@Example.org>"
 
 
 one_line = st.text(max_size=70).filter(is_one_line)
@@ -112,38 +112,38 @@ names = st.one_of(one_line, tricky, st.just("=?utf-8?q?x?=")).filter(lambda name
 
 @given(st.lists(names, min_size=1, max_size=6), st.one_of(one_line, tricky, st.just("=?utf-8?b?eA==?=")))
 def test_email_names_and_subjects_arrive_unchanged_and_inject_no_header(names, subject):
-    def spelt(name: str, address: str) -> str:
+    def quoted(name: str, address: str) -> str:
         escaped = name.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}" <{address}>'
 
-    to = [text for number, name in enumerate(names) if mailbox(text := spelt(name, f"ada{number}@example.net"))]
+    to = [text for number, name in enumerate(names) if mailbox(text := quoted(name, f"ada{number}@example.net"))]
     if not to:
         return
 
-    message = made(to=to, subject=subject)
-    found = read(message)
+    message = build(to=to, subject=subject)
+    found = parse(message)
 
-    assert [each.addr_spec for each in found["To"].addresses] == list(message.recipients)
-    read_names = [each.display_name for each in found["To"].addresses]
-    meant = [each.name for text in to if (each := mailbox(text))]
+    assert [entry.addr_spec for entry in found["To"].addresses] == list(message.recipients)
+    read_names = [entry.display_name for entry in found["To"].addresses]
+    meant = [entry.name for text in to if (entry := mailbox(text))]
     assert list(map(words, read_names)) == list(map(words, meant))
     assert words(str(found["Subject"])) == words(subject)
     assert len(found.keys()) == 8
 
 
 def words(text: str) -> list[str]:
-    """What a reader sees of a header: how much space there is between words is not kept."""
+    """Return the words of a header value; a header does not preserve the space between words."""
     return text.split()
 
 
 @given(st.one_of(st.text(), st.text(alphabet=".\r\n \tFé", max_size=200), st.text(alphabet="xé", min_size=900)))
 def test_email_body_of_any_text_arrives_line_by_line(body):
-    """Lines of dots, bare line breaks of any system, lines longer than a server takes."""
+    """The bodies have lines of dots, bare line breaks of any system, and lines over the limit of servers."""
     if "\0" in body or any(0xD800 <= ord(character) < 0xE000 for character in body):
         assert "body is" in refusal(body=body)
         return
 
-    assert lines_of(read(made(body=body))) == (body or "\n").encode().splitlines()
+    assert lines_of(parse(build(body=body))) == (body or "\n").encode().splitlines()
 
 
 @pytest.mark.parametrize("name", ["to", "cc", "bcc", "reply_to", "sender"])
@@ -162,11 +162,11 @@ def test_email_body_of_any_text_arrives_line_by_line(body):
     ],
 )
 def test_email_with_an_invalid_address_is_refused_naming_the_argument(name, given):
-    said = refusal(**{name: given})
+    error = refusal(**{name: given})
 
-    assert said.startswith(f"this email cannot be sent: {name} ")
-    assert "\r" not in said
-    assert "\n" not in said
+    assert error.startswith(f"this email cannot be sent: {name} ")
+    assert "\r" not in error
+    assert "\n" not in error
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_email_with_invalid_arguments_is_refused_with_the_mistake(arguments, mis
 
 
 def test_email_refusal_lists_all_mistakes_and_stays_short():
-    said = refusal(to="a", cc="b", subject="x\ny", body=None)
-    assert [word in said for word in ("to has", "cc has", "subject is", "body is")] == [True] * 4
+    error = refusal(to="a", cc="b", subject="x\ny", body=None)
+    assert [word in error for word in ("to has", "cc has", "subject is", "body is")] == [True] * 4
 
     assert refusal(to=["a" * 9999] * 60).endswith("; and 55 more")

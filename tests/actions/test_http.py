@@ -61,10 +61,10 @@ pytestmark = pytest.mark.anyio
 KEY = "activity:task-1:1.1"
 SECRET = 'sk-a/"hunter2"+key=42'
 PEM = Path(__file__).with_name("api_example.pem")
-"""A certificate of api.example that vouches for itself, until 2120, and its key."""
+"""A self-signed certificate of api.example, valid until 2120, and its key."""
 
-LONGER_AND_LONGER = (0.1, 1, 8, 30, PATIENCE)
-"""Seconds until it is out of time: it is tried again where a slow machine had not even brought the request over."""
+TIMEOUTS = (0.1, 1, 8, 30, PATIENCE)
+"""Timeouts in seconds; the test tries the next one if a slow machine did not send the request in time."""
 
 
 @pytest.fixture
@@ -74,17 +74,16 @@ def provider() -> Iterator[Provider]:
 
 
 def an_action(*targets: tuple[str, HttpTarget], resolve: Any = look_up, clock: Any = None, **settings: Any) -> Action:
-    """One that may ask this machine, and waits as long as it must."""
-    wanted: dict[str, Any] = {"timeout": PATIENCE, "allow_private": True, "target": dict(targets)} | settings
-    return http_action(HttpSettings(**wanted), {"env:SECRET": SECRET}.__getitem__, resolve=resolve, clock=clock)
+    """Return an action that may call loopback addresses, with a long timeout."""
+    http_settings: dict[str, Any] = {"timeout": PATIENCE, "allow_private": True, "target": dict(targets)} | settings
+    return http_action(HttpSettings(**http_settings), {"env:SECRET": SECRET}.__getitem__, resolve=resolve, clock=clock)
 
 
 def a_target(base_url: str, **options: Any) -> tuple[str, HttpTarget]:
     return "pay", HttpTarget(base_url=base_url, **options)
 
 
-def keyed(base_url: str, **options: Any) -> tuple[str, HttpTarget]:
-    """A target with a secret."""
+def target_with_secret(base_url: str, **options: Any) -> tuple[str, HttpTarget]:
     return a_target(base_url, headers={"Authorization": SecretHeader(secret="env:SECRET", prefix="Bearer ")}, **options)
 
 
@@ -93,14 +92,14 @@ async def ask(action: Action, **arguments: Any) -> Any:
     return await action(call, **{"method": "POST"} | arguments)
 
 
-async def end_of(action: Action, **arguments: Any) -> Exception:
-    """How a call ends that brings nothing."""
+async def call_and_fail(action: Action, **arguments: Any) -> Exception:
+    """Return the exception of a failed call."""
     with pytest.raises((NoEffect, Fail, MissingAnswer)) as ended:
         await ask(action, **arguments)
     return ended.value
 
 
-# What is sent
+# The request
 
 
 async def test_http_post_sends_key_and_json_and_returns_the_response(provider):
@@ -157,7 +156,7 @@ async def test_http_action_works_in_successive_event_loops(provider):
 
 
 async def test_http_target_supplies_base_url_headers_and_key_header(provider):
-    target = keyed(f"{provider.url}/v1/", key_header="X-Once")
+    target = target_with_secret(f"{provider.url}/v1/", key_header="X-Once")
     action = an_action(target)
 
     for url in ("charges", "/charges", f"{provider.url}/v1/charges"):
@@ -190,17 +189,17 @@ async def test_relative_url_is_appended_to_the_target_base_url(provider, url, pa
     ],
 )
 async def test_url_outside_the_target_is_refused(provider, url):
-    """Its secrets are for it, and for the part of it that it names."""
-    action = an_action(keyed(f"{provider.url}/v1"))
+    """The secrets of a target are only for URLs below its base URL."""
+    action = an_action(target_with_secret(f"{provider.url}/v1"))
 
-    ended = await end_of(action, url=url.replace("{host}", provider.url.removeprefix("http://")), target="pay")
+    ended = await call_and_fail(action, url=url.replace("{host}", provider.url.removeprefix("http://")), target="pay")
 
     assert isinstance(ended, Fail)
     assert ended.code == "VALIDATION_ERROR"
     assert provider.asked == []
 
 
-# What is refused before anything leaves
+# Refusals before anything is sent
 
 
 @pytest.mark.parametrize(
@@ -235,7 +234,7 @@ async def test_url_outside_the_target_is_refused(provider, url):
     ],
 )
 async def test_http_request_with_invalid_arguments_is_refused(provider, arguments, said):
-    ended = await end_of(an_action(), **{"url": provider.url} | arguments)
+    ended = await call_and_fail(an_action(), **{"url": provider.url} | arguments)
 
     assert isinstance(ended, Fail)
     with pytest.raises(Fail, match=said):
@@ -247,7 +246,7 @@ async def test_header_supplied_by_the_target_is_refused_in_the_payload(provider)
     action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
 
     for name in ("x-account", "X-ONCE", "Idempotency-Key"):
-        assert isinstance(await end_of(action, url="", target="pay", headers={name: "8"}), Fail)
+        assert isinstance(await call_and_fail(action, url="", target="pay", headers={name: "8"}), Fail)
     assert provider.asked == []
 
 
@@ -269,7 +268,7 @@ async def test_header_supplied_by_the_target_is_refused_in_the_payload(provider)
     ],
 )
 async def test_invalid_url_is_refused(url):
-    ended = await end_of(an_action(), url=url)
+    ended = await call_and_fail(an_action(), url=url)
 
     assert isinstance(ended, Fail), ended
     assert ended.code == "VALIDATION_ERROR"
@@ -277,14 +276,14 @@ async def test_invalid_url_is_refused(url):
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_loopback_request_is_refused_without_allow_private(provider, method):
-    """By its address, by a name of its own, by a name of anybody's; and the way it is written does not matter."""
+    """The hosts are loopback addresses in several notations, local names and a foreign name for a loopback address."""
 
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"] if host.startswith("evil.example") else await look_up(host, port)
 
     action = an_action(resolve=resolve, allow_private=False)
     for host in ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "127.1", "evil.example", "EVIL.example.", "[::1]"):
-        ended = await end_of(action, url=f"http://{host}:{provider.server_port}/", method=method)
+        ended = await call_and_fail(action, url=f"http://{host}:{provider.server_port}/", method=method)
         assert isinstance(ended, Fail), (host, ended)
         assert ended.code == "VALIDATION_ERROR"
     assert provider.asked == []
@@ -295,12 +294,12 @@ async def test_target_allow_private_overrides_the_general_setting(provider):
     forbidden = an_action(a_target(provider.url, allow_private=False))
 
     assert (await ask(allowed, url="", target="pay"))["status"] == 201
-    assert isinstance(await end_of(allowed, url=provider.url), Fail)
-    assert isinstance(await end_of(forbidden, url="", target="pay"), Fail)
+    assert isinstance(await call_and_fail(allowed, url=provider.url), Fail)
+    assert isinstance(await call_and_fail(forbidden, url="", target="pay"), Fail)
 
 
 async def test_host_name_is_resolved_once_and_the_resolved_address_used(provider):
-    """The name's owner may answer otherwise a moment later. The provider still hears its own name."""
+    """The owner of a name could change its address between two lookups. The Host header keeps the name."""
     answers = iter([["127.0.0.1"], ["127.0.0.2"]])
     looked_up = []
 
@@ -328,14 +327,14 @@ async def test_host_name_with_non_ascii_letters_is_resolved_as_punycode(provider
     assert provider.asked[0].headers["host"] == f"xn--bcher-kva.example:{provider.server_port}"
 
 
-# Nothing left: NoEffect
+# Failures before the request is sent: NoEffect
 
 
 async def test_unknown_host_name_ends_without_an_effect():
     async def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
-    ended = await end_of(an_action(resolve=resolve), url="https://nowhere.example/")
+    ended = await call_and_fail(an_action(resolve=resolve), url="https://nowhere.example/")
     assert isinstance(ended, NoEffect)
     assert str(ended) == "nowhere.example cannot be found: Name or service not known"
     assert ended.code == "TRANSPORT_ERROR"
@@ -346,16 +345,16 @@ async def test_host_name_lookup_timeout_ends_without_an_effect():
         await anyio.sleep_forever()
         raise AssertionError
 
-    ended = await end_of(an_action(resolve=resolve, timeout=0.01), url="https://slow.example/")
+    ended = await call_and_fail(an_action(resolve=resolve, timeout=0.01), url="https://slow.example/")
     assert isinstance(ended, NoEffect)
     assert str(ended) == "slow.example cannot be talked to: it was not found in time"
     assert ended.code == "AGENT_TIMEOUT"
 
 
 async def test_closed_http_port_ends_without_an_effect():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # taken, and deaf
-        ended = await end_of(an_action(), url=f"http://127.0.0.1:{taken.getsockname()[1]}/")
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, without a listener
+        ended = await call_and_fail(an_action(), url=f"http://127.0.0.1:{bound.getsockname()[1]}/")
     assert isinstance(ended, NoEffect)
     assert "cannot be talked to" in str(ended)
     assert ended.code == "TRANSPORT_ERROR"
@@ -374,7 +373,7 @@ async def test_request_sent_to_an_address_is_not_sent_to_the_next(provider):
         return ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
 
     provider.behaviour = done_and(hangs_up)
-    ended = await end_of(an_action(resolve=resolve), url=f"http://a.example:{provider.server_port}/")
+    ended = await call_and_fail(an_action(resolve=resolve), url=f"http://a.example:{provider.server_port}/")
 
     assert isinstance(ended, MissingAnswer)
     assert len(provider.effects) == 1
@@ -383,13 +382,13 @@ async def test_request_sent_to_an_address_is_not_sent_to_the_next(provider):
 async def test_tls_handshake_timeout_ends_without_an_effect():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         action = an_action(timeout=0.2)
-        ended = await end_of(action, url=f"https://127.0.0.1:{silent.getsockname()[1]}/")
+        ended = await call_and_fail(action, url=f"https://127.0.0.1:{silent.getsockname()[1]}/")
     assert isinstance(ended, NoEffect)
     assert ended.code == "AGENT_TIMEOUT"
 
 
 async def test_http_call_cancelled_while_connecting_ends_without_an_effect():
-    """Whether in the look-up or in the handshake: a person who is asked about it later could find out nothing."""
+    """The cancellation hits the lookup or the handshake. Otherwise a person would get a question without need."""
     ended = []
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -399,13 +398,13 @@ async def test_http_call_cancelled_while_connecting_ends_without_an_effect():
         return ["127.0.0.1"]
 
     async def call(url: str) -> None:
-        ended.append(await end_of(an_action(resolve=resolve), url=url))
+        ended.append(await call_and_fail(an_action(resolve=resolve), url=url))
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for host, event in (("slow.example", "no event"), ("a.example", "start_tls.started")):
             with anyio.CancelScope() as scope:
                 cancel = scope.cancel
-                with when_logged(event, cancel):
+                with CallOnLogLine(event, cancel):
                     await call(f"https://{host}:{silent.getsockname()[1]}/")
             assert scope.cancel_called
 
@@ -417,12 +416,12 @@ async def test_http_call_cancelled_while_connecting_ends_without_an_effect():
     [(30, inf, 130), (30, 1000, 130), (30, 130.5, 129.5), (30, 105, 104.5), (30, 100, 100), (30, -inf, 100)],
 )
 def test_http_call_deadline_precedes_the_cancellation(timeout, cancelled_at, stops):
-    """So that it can say that nothing left, or that it happened: once it is cancelled, nobody asks it."""
+    """A call that ends by itself can report its outcome; a cancelled call cannot."""
     assert deadline_of_call(timeout, now=100, cancelled_at=cancelled_at) == stops
 
 
 async def test_peer_without_tls_receives_no_request(provider):
-    ended = await end_of(an_action(), url=provider.url.replace("http:", "https:"))
+    ended = await call_and_fail(an_action(), url=provider.url.replace("http:", "https:"))
     assert isinstance(ended, NoEffect)
     assert provider.asked == []
 
@@ -436,32 +435,34 @@ def encrypted() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def believed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The certificate vouches for itself, and this is enough."""
+def trusted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Trust the self-signed certificate."""
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
     _certificates.cache_clear()
     yield
     _certificates.cache_clear()
 
 
-async def at_home(host: str, port: int) -> list[str]:
+async def resolve_to_loopback(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def test_certificate_must_match_the_requested_host_name(encrypted, believed):
-    action = an_action(resolve=at_home)
+async def test_certificate_must_match_the_requested_host_name(encrypted, trusted):
+    action = an_action(resolve=resolve_to_loopback)
 
     assert (await ask(action, url=f"https://api.example:{encrypted.server_port}/"))["provider_ref"] == "made-1"
     assert encrypted.asked[0].headers["host"] == f"api.example:{encrypted.server_port}"
     for other in ("other.example", "127.0.0.1"):
-        ended = await end_of(action, url=f"https://{other}:{encrypted.server_port}/")
+        ended = await call_and_fail(action, url=f"https://{other}:{encrypted.server_port}/")
         assert isinstance(ended, NoEffect)
         assert "certificate" in str(ended).lower()
     assert len(encrypted.effects) == 1
 
 
 async def test_untrusted_certificate_receives_no_request(encrypted):
-    ended = await end_of(an_action(resolve=at_home), url=f"https://api.example:{encrypted.server_port}/")
+    ended = await call_and_fail(
+        an_action(resolve=resolve_to_loopback), url=f"https://api.example:{encrypted.server_port}/"
+    )
 
     assert isinstance(ended, NoEffect)
     assert encrypted.asked == []
@@ -471,17 +472,19 @@ async def test_missing_http_secret_ends_without_an_effect(provider):
     def secret(reference: str) -> str:
         raise NoEffect(f"the secret {reference} is not there")
 
-    action = http_action(HttpSettings(allow_private=True, target=dict([keyed(provider.url)])), secret)
+    action = http_action(HttpSettings(allow_private=True, target=dict([target_with_secret(provider.url)])), secret)
 
-    assert isinstance(await end_of(action, url="", target="pay"), NoEffect)
+    assert isinstance(await call_and_fail(action, url="", target="pay"), NoEffect)
     assert provider.asked == []
 
 
 @pytest.mark.parametrize("text", ["hunter2\n", " hunter2", "hunter2\r\nX: y", "hünter2"])
 async def test_secret_unfit_for_a_header_is_named_without_the_value(provider, text):
-    action = http_action(HttpSettings(allow_private=True, target=dict([keyed(provider.url)])), lambda reference: text)
+    action = http_action(
+        HttpSettings(allow_private=True, target=dict([target_with_secret(provider.url)])), lambda reference: text
+    )
 
-    ended = await end_of(action, url="", target="pay")
+    ended = await call_and_fail(action, url="", target="pay")
 
     assert isinstance(ended, NoEffect)
     assert str(ended).startswith("the secret env:SECRET cannot stand in a header")
@@ -493,22 +496,22 @@ async def test_missing_http_library_is_named_with_the_extra(monkeypatch):
     action = an_action()
     monkeypatch.setitem(sys.modules, "httpx2", None)
 
-    ended = await end_of(action, url="https://api.example/")
+    ended = await call_and_fail(action, url="https://api.example/")
 
     assert isinstance(ended, Fail)
     assert ended.code == "CAPABILITY_NOT_FOUND"
     assert "pip install 'craftcore[http]'" in str(ended)
 
 
-# Something left, and no answer says what became of it
+# Requests without a response
 
 
 @pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
 async def test_unsafe_request_without_a_response_is_in_doubt(provider, behaviour):
-    for happened, behaves in ((0, once(behaviour)), (1, done_and(behaviour))):
+    for happened, full_behaviour in ((0, once(behaviour)), (1, done_and(behaviour))):
         provider.asked.clear()
-        provider.behaviour = behaves
-        ended = await end_of(an_action(), url=provider.url)
+        provider.behaviour = full_behaviour
+        ended = await call_and_fail(an_action(), url=provider.url)
         assert type(ended) is MissingAnswer, ended
         assert "was asked, and no answer came" in str(ended)
         assert len(provider.effects) == happened
@@ -518,15 +521,15 @@ async def test_unsafe_request_without_a_response_is_in_doubt(provider, behaviour
 @pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
 async def test_safe_request_without_a_response_can_be_retried(provider, behaviour):
     provider.behaviour = behaviour
-    ended = await end_of(an_action(), url=provider.url, method="GET")
+    ended = await call_and_fail(an_action(), url=provider.url, method="GET")
     assert isinstance(ended, NoEffect)
     assert ended.code == "TRANSPORT_ERROR"
 
 
 async def test_http_response_after_the_timeout_leaves_the_request_in_doubt(provider):
     provider.behaviour = done_and(answers_nobody)
-    for seconds in LONGER_AND_LONGER:
-        ended = await end_of(an_action(timeout=seconds), url=provider.url)
+    for seconds in TIMEOUTS:
+        ended = await call_and_fail(an_action(timeout=seconds), url=provider.url)
         if provider.began.is_set():
             break
     assert isinstance(ended, MissingAnswer)
@@ -539,14 +542,14 @@ async def test_http_response_after_the_timeout_leaves_the_request_in_doubt(provi
 async def test_cancelled_http_call_stops_at_once(provider):
     provider.behaviour = answers_nobody
     with anyio.fail_after(PATIENCE):
-        async with anyio.create_task_group() as asking:
-            asking.start_soon(lambda: ask(an_action(timeout=3600), url=provider.url))
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: ask(an_action(timeout=3600), url=provider.url))
             assert await anyio.to_thread.run_sync(provider.began.wait, PATIENCE)
-            asking.cancel_scope.cancel()
+            group.cancel_scope.cancel()
     assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
 
 
-# What the answer says
+# The status of the response
 
 
 HAPPENED, REFUSED, AGAIN, UNKNOWN = None, Fail, NoEffect, MissingAnswer
@@ -588,7 +591,7 @@ async def test_http_status_maps_to_success_refusal_retry_or_doubt(provider, stat
         if meaning is HAPPENED:
             assert (await ask(an_action(), url=provider.url, method=method))["status"] == status
             continue
-        ended = await end_of(an_action(), url=provider.url, method=method)
+        ended = await call_and_fail(an_action(), url=provider.url, method=method)
         assert type(ended) is meaning, (method, ended)
         assert f"answered with HTTP status {status}" in str(ended)
 
@@ -611,7 +614,7 @@ async def test_http_status_maps_to_success_refusal_retry_or_doubt(provider, stat
 async def test_http_refusal_carries_a_code_and_the_provider_message(provider, status, code):
     provider.behaviour = replies(status, {"error": {"message": "no such\ncard" + "!" * 999}})
 
-    ended = await end_of(an_action(), url=provider.url)
+    ended = await call_and_fail(an_action(), url=provider.url)
 
     assert isinstance(ended, Fail)
     assert (ended.code, ended.details) == (code, {"status": status})
@@ -634,10 +637,10 @@ async def test_http_refusal_carries_a_code_and_the_provider_message(provider, st
     ],
 )
 async def test_transient_http_status_has_a_retryable_code_and_retry_after(provider, method, status, code):
-    """Of a method that may have done something it tells why unknown whether it has."""
+    """The doubt about a POST has the same code and retry time."""
     provider.behaviour = replies(status, Retry_After="7")
 
-    ended = await end_of(an_action(), url=provider.url, method=method)
+    ended = await call_and_fail(an_action(), url=provider.url, method=method)
 
     assert not isinstance(ended, Fail)
     assert (ended.code, ended.retry_after) == (code, 7)  # type: ignore[attr-defined]
@@ -649,7 +652,7 @@ async def test_http_conflict_is_in_doubt_when_the_provider_dedupes(provider):
 
     for dedupes, meaning in ((True, MissingAnswer), (False, Fail)):
         action = an_action(a_target(provider.url, provider_dedupes=dedupes))
-        assert type(await end_of(action, url="", target="pay")) is meaning
+        assert type(await call_and_fail(action, url="", target="pay")) is meaning
 
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -677,12 +680,12 @@ def http_date(seconds: float) -> str:
     ],
 )
 async def test_retry_after_is_parsed_and_limited_to_a_day(provider, headers, wait):
-    """In seconds or until a moment, which is by its own clock where it says what time it is."""
+    """The header has seconds or a date; the Date header gives the clock of the provider."""
     provider.behaviour = replies(429, **headers)
     clock = VirtualClock()
     clock.advance(seconds=NOON.timestamp() - clock.now())
 
-    ended = await end_of(an_action(clock=clock), url=provider.url)
+    ended = await call_and_fail(an_action(clock=clock), url=provider.url)
 
     assert isinstance(ended, NoEffect)
     assert ended.retry_after == wait
@@ -690,7 +693,7 @@ async def test_retry_after_is_parsed_and_limited_to_a_day(provider, headers, wai
 
 async def test_unavailable_status_with_retry_after_is_still_in_doubt(provider):
     provider.behaviour = done_and(replies(503, Retry_After="7"))
-    assert isinstance(await end_of(an_action(), url=provider.url), MissingAnswer)
+    assert isinstance(await call_and_fail(an_action(), url=provider.url), MissingAnswer)
     assert len(provider.effects) == 1
 
 
@@ -713,7 +716,7 @@ async def test_provider_reference_is_taken_from_body_or_headers(provider, behavi
     assert (await ask(an_action(), url=provider.url))["provider_ref"] == reference
 
 
-# The body of an answer
+# The body of the response
 
 
 @pytest.mark.parametrize("reset", [False, True])
@@ -731,18 +734,18 @@ async def test_successful_response_that_breaks_off_is_kept_as_broken(provider, r
 async def test_get_response_that_breaks_off_can_be_retried(provider):
     provider.behaviour = once(breaks_off(200), replies(200, b"whole"))
 
-    assert isinstance(await end_of(an_action(), url=provider.url, method="GET"), NoEffect)
+    assert isinstance(await call_and_fail(an_action(), url=provider.url, method="GET"), NoEffect)
     assert (await ask(an_action(), url=provider.url, method="GET"))["body"] == "whole"
 
 
 async def test_refusal_with_a_broken_body_stays_a_refusal(provider):
     provider.behaviour = breaks_off(402)
-    assert isinstance(await end_of(an_action(), url=provider.url), Fail)
+    assert isinstance(await call_and_fail(an_action(), url=provider.url), Fail)
 
 
 async def test_successful_response_with_a_slow_body_is_kept_as_late(provider):
     provider.behaviour = drips
-    for seconds in LONGER_AND_LONGER:
+    for seconds in TIMEOUTS:
         try:
             result = await ask(an_action(timeout=seconds), url=provider.url)
             break
@@ -754,10 +757,10 @@ async def test_successful_response_with_a_slow_body_is_kept_as_late(provider):
 
 
 async def test_successful_response_cancelled_during_the_body_is_returned(provider):
-    """Cancelled at the very moment at which the head of the answer has come."""
+    """The cancellation comes when the head of the response is complete."""
     provider.behaviour = drips
     results = []
-    with anyio.CancelScope() as scope, when_logged("receive_response_headers.complete", scope.cancel):
+    with anyio.CancelScope() as scope, CallOnLogLine("receive_response_headers.complete", scope.cancel):
         provider.released.set()
         results.append(await ask(an_action(), url=provider.url))
 
@@ -833,7 +836,7 @@ async def test_http_get_follows_redirects_and_returns_the_final_url(provider):
 async def test_redirect_of_another_method_is_not_followed_and_names_the_location(provider, status, method):
     provider.behaviour = replies(status, Location="/elsewhere")
 
-    ended = await end_of(an_action(), url=provider.url, method=method)
+    ended = await call_and_fail(an_action(), url=provider.url, method=method)
 
     assert "a redirect to /elsewhere that is not followed" in str(ended)
     assert len(provider.asked) == 1
@@ -843,7 +846,7 @@ async def test_redirect_of_another_method_is_not_followed_and_names_the_location
 async def test_redirects_beyond_the_limit_are_refused(provider, limit):
     provider.behaviour = replies(302, Location="/")
 
-    ended = await end_of(an_action(redirects_max=limit), url=provider.url, method="GET")
+    ended = await call_and_fail(an_action(redirects_max=limit), url=provider.url, method="GET")
 
     assert isinstance(ended, Fail)
     assert f"redirected more than {limit} times, at last to /" in str(ended)
@@ -859,7 +862,7 @@ async def test_redirects_beyond_the_limit_are_refused(provider, limit):
     ],
 )
 async def test_redirect_to_a_refused_address_is_not_followed(provider, location):
-    """A provider that may be asked sends us to this machine, by another name."""
+    """An allowed provider redirects to a loopback address or to another refused one."""
 
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"] if host.endswith(".example") else await look_up(host, port)
@@ -869,18 +872,18 @@ async def test_redirect_to_a_refused_address_is_not_followed(provider, location)
         base = f"http://api.example:{provider.server_port}"
         action = an_action(a_target(base, allow_private=True), allow_private=False, resolve=resolve)
 
-        ended = await end_of(action, url="", target="pay", method="GET")
+        ended = await call_and_fail(action, url="", target="pay", method="GET")
 
         assert isinstance(ended, Fail), ended
         assert ended.code == "VALIDATION_ERROR"
         assert inner.asked == []
 
 
-async def test_redirect_from_https_to_http_is_refused(encrypted, believed, provider):
+async def test_redirect_from_https_to_http_is_refused(encrypted, trusted, provider):
     encrypted.behaviour = replies(302, Location=f"http://api.example:{provider.server_port}/")
 
     url = f"https://api.example:{encrypted.server_port}/"
-    ended = await end_of(an_action(resolve=at_home), url=url, method="GET")
+    ended = await call_and_fail(an_action(resolve=resolve_to_loopback), url=url, method="GET")
 
     assert isinstance(ended, Fail)
     assert "it would be in clear text" in str(ended)
@@ -894,7 +897,10 @@ async def test_redirect_to_another_host_and_back_carries_no_secret(provider):
     with a_provider() as elsewhere:
         provider.behaviour = once(replies(302, Location=f"{elsewhere.url}/x"), replies(200))
         elsewhere.behaviour = replies(302, Location=f"{provider.url}/back")
-        target = ("pay", HttpTarget(base_url=provider.url, headers=dict(keyed("")[1].headers) | {"X-Account": "7"}))
+        target = (
+            "pay",
+            HttpTarget(base_url=provider.url, headers=dict(target_with_secret("")[1].headers) | {"X-Account": "7"}),
+        )
 
         await ask(an_action(target), url="", target="pay", method="GET")
 
@@ -906,7 +912,7 @@ async def test_redirect_to_another_host_and_back_carries_no_secret(provider):
 
 async def test_redirect_within_the_target_carries_the_secret(provider):
     provider.behaviour = once(replies(302, Location="/b"), replies(200))
-    await ask(an_action(keyed(provider.url)), url="a", target="pay", method="GET")
+    await ask(an_action(target_with_secret(provider.url)), url="a", target="pay", method="GET")
     assert [asked.headers["authorization"] for asked in provider.asked] == [f"Bearer {SECRET}"] * 2
 
 
@@ -921,48 +927,48 @@ async def test_http_action_ignores_proxies_of_the_environment(provider, monkeypa
 
 
 def echoes(status: int) -> Behaviour:
-    """It tells the secret, in all the ways it can be spelt."""
+    """Return the behaviour of a provider that repeats the secret in several encodings."""
 
     def behaviour(handler: Handler, asked: Asked) -> None:
-        spelt = {"id": SECRET, "error": {"message": f"{SECRET} is no key"}}
+        body = {"id": SECRET, "error": {"message": f"{SECRET} is no key"}}
         as_url = "/sk-a%2F%22hunter2%22%2Bkey%3D42?sk-a/%22hunter2%22%2Bkey%3D42"
-        replies(status, spelt, X_Echo=SECRET, Location=as_url)(handler, asked)
+        replies(status, body, X_Echo=SECRET, Location=as_url)(handler, asked)
 
     return behaviour
 
 
 @pytest.mark.parametrize("status", [200, 307, 401, 409, 429, 500])
 async def test_http_secret_appears_in_no_result_error_or_log_line(provider, caplog, status):
-    """Also where the provider says it."""
+    """The provider repeats the secret in its response."""
     caplog.set_level(logging.DEBUG)
     provider.behaviour = echoes(status)
-    action = an_action(keyed(provider.url))
+    action = an_action(target_with_secret(provider.url))
 
-    told = [repr(action)]
+    texts = [repr(action)]
     try:
-        told.append(json.dumps(await ask(action, url="", target="pay")))
+        texts.append(json.dumps(await ask(action, url="", target="pay")))
     except (Fail, NoEffect, MissingAnswer) as ended:
-        told += [repr(ended), str(ended), *traceback.format_exception(ended)]
+        texts += [repr(ended), str(ended), *traceback.format_exception(ended)]
 
     assert provider.asked[0].headers["authorization"] == f"Bearer {SECRET}"
-    assert "***" in "".join(told)
-    assert not [text for text in [*told, caplog.text] if "hunter2" in text]
+    assert "***" in "".join(texts)
+    assert not [text for text in [*texts, caplog.text] if "hunter2" in text]
 
 
 async def test_secret_at_the_end_of_a_cut_body_is_not_shown_in_part(provider):
     provider.behaviour = replies(200, f"your key is {SECRET}!".encode())
     for limit in range(1, 40):
-        action = an_action(keyed(provider.url), response_max_bytes=limit)
+        action = an_action(target_with_secret(provider.url), response_max_bytes=limit)
         body = (await ask(action, url="", target="pay"))["body"]
         assert body == "your key is ***!"[:limit]
 
 
 async def test_body_shortened_by_masking_ends_without_a_partial_secret(provider):
-    """What is read ends within an echo. Of the echoes before it three characters each are left, so that all of it would
-    be kept."""
+    """The read limit is within a repeated secret. Each masked secret leaves three characters, so the result would
+    be under the limit."""
     for more in some_cells(range(len(SECRET))):
         provider.behaviour = replies(200, b"." * more + SECRET.encode() * 3000)
-        action = an_action(keyed(provider.url), response_max_bytes=20_000)
+        action = an_action(target_with_secret(provider.url), response_max_bytes=20_000)
 
         result = await ask(action, url="", target="pay")
 
@@ -982,7 +988,7 @@ async def test_body_that_breaks_off_within_a_secret_is_masked(provider, cut):
 
     provider.behaviour = behaviour
 
-    result = await ask(an_action(keyed(provider.url)), url="", target="pay", method="POST")
+    result = await ask(an_action(target_with_secret(provider.url)), url="", target="pay", method="POST")
 
     assert (result["body"], result["body_cut"]) == ("your key is ***", "broken")
 
@@ -992,7 +998,7 @@ async def test_encoded_body_is_not_kept_for_a_target_with_a_secret(provider, enc
     packed = gzip.compress(SECRET.encode())
     provider.behaviour = replies(200, packed, Content_Encoding=encoding)
 
-    result = await ask(an_action(keyed(provider.url)), url="", target="pay")
+    result = await ask(an_action(target_with_secret(provider.url)), url="", target="pay")
 
     assert (result["body"], result["body_cut"]) == ("", "encoded")
     assert (result["body_bytes"], result["body_sha256"]) == (len(packed), hashlib.sha256(packed).hexdigest())
@@ -1003,20 +1009,20 @@ async def test_encoded_body_is_not_kept_for_a_target_with_a_secret(provider, enc
 async def test_body_with_identity_encoding_is_kept(provider):
     provider.behaviour = replies(200, b"plain", Content_Encoding="identity")
 
-    assert (await ask(an_action(keyed(provider.url)), url="", target="pay"))["body"] == "plain"
+    assert (await ask(an_action(target_with_secret(provider.url)), url="", target="pay"))["body"] == "plain"
 
 
 async def test_secret_in_header_names_and_redirects_is_masked(provider):
-    """Names are in small letters where they arrive; a host and a scheme are, too."""
+    """The client converts header names, hosts and schemes to lower case."""
     token = "sk-Hunter2-Key42-Hunter2-Key42-Hunter2-Key42-Hunter2"
-    pay = keyed(provider.url)
+    pay = target_with_secret(provider.url)
 
     def action(**settings: Any) -> Action:
-        wanted = HttpSettings(timeout=PATIENCE, allow_private=True, target=dict([pay]), **settings)
-        return http_action(wanted, {"env:SECRET": token}.__getitem__)
+        http_settings = HttpSettings(timeout=PATIENCE, allow_private=True, target=dict([pay]), **settings)
+        return http_action(http_settings, {"env:SECRET": token}.__getitem__)
 
     provider.behaviour = replies(200, b"", **{token: "1", "X-" + token: "2"})
-    told = [json.dumps(await ask(action(), url="", target="pay"))]
+    texts = [json.dumps(await ask(action(), url="", target="pay"))]
     for where in (
         f"{token}://x/",
         f"http://{token}!/",
@@ -1025,20 +1031,20 @@ async def test_secret_in_header_names_and_redirects_is_masked(provider):
         f"/{token}",
     ):
         provider.behaviour = replies(302, b"", Location=where)
-        ended = await end_of(action(redirects_max=0 if where[0] == "/" else 3), url="", target="pay")
-        told += [str(ended), repr(ended)]
+        ended = await call_and_fail(action(redirects_max=0 if where[0] == "/" else 3), url="", target="pay")
+        texts += [str(ended), repr(ended)]
 
-    assert "***" in told[0]
-    assert not [text for text in told if "hunter2" in text.lower()]
+    assert "***" in texts[0]
+    assert not [text for text in texts if "hunter2" in text.lower()]
 
 
 async def test_password_decoded_from_a_basic_secret_is_masked(provider):
     pair = b64encode(b"ada:pass-word").decode()
     _, pay = a_target(provider.url, headers={"Authorization": SecretHeader(secret="env:SECRET", prefix="Basic ")})
-    wanted = HttpSettings(timeout=PATIENCE, allow_private=True, target={"pay": pay})
+    http_settings = HttpSettings(timeout=PATIENCE, allow_private=True, target={"pay": pay})
     provider.behaviour = replies(200, b"you are ada:pass-word; your password is pass-word")
 
-    result = await ask(http_action(wanted, {"env:SECRET": pair}.__getitem__), url="", target="pay")
+    result = await ask(http_action(http_settings, {"env:SECRET": pair}.__getitem__), url="", target="pay")
 
     assert result["body"] == "you are ***; your password is ***"
 
@@ -1061,7 +1067,7 @@ REFUSED_ALWAYS = [
 
 @pytest.mark.parametrize("name", [*REFUSED_WITH_A_TARGET, *REFUSED_ALWAYS])
 async def test_header_that_could_divert_or_hide_a_secret_is_refused_with_a_target(provider, name):
-    ended = await end_of(an_action(keyed(provider.url)), url="", target="pay", headers={name: "x"})
+    ended = await call_and_fail(an_action(target_with_secret(provider.url)), url="", target="pay", headers={name: "x"})
 
     assert isinstance(ended, Fail)
     assert provider.asked == []
@@ -1074,8 +1080,8 @@ async def test_header_equivalent_to_a_target_header_is_refused(provider):
     action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
 
     for name in ("X_Account", "x_once", "Idempotency_Key", "X_Api_Key"):
-        assert isinstance(await end_of(action, url="", target="pay", headers={name: "8"}), Fail)
-    assert isinstance(await end_of(an_action(), url=provider.url, headers={"X-A": "1", "X_A": "2"}), Fail)
+        assert isinstance(await call_and_fail(action, url="", target="pay", headers={name: "8"}), Fail)
+    assert isinstance(await call_and_fail(an_action(), url=provider.url, headers={"X-A": "1", "X_A": "2"}), Fail)
     assert provider.asked == []
 
 
@@ -1084,7 +1090,7 @@ async def test_malformed_response_that_repeats_a_secret_is_masked(provider):
         handler.wfile.write(f"HTTP/1.1 200 OK\r\n{SECRET} no header\r\n\r\n".encode())
 
     provider.behaviour = behaviour
-    ended = await end_of(an_action(keyed(provider.url)), url="", target="pay")
+    ended = await call_and_fail(an_action(target_with_secret(provider.url)), url="", target="pay")
 
     assert isinstance(ended, MissingAnswer)
     assert "hunter2" not in "".join(traceback.format_exception(ended))
@@ -1127,7 +1133,7 @@ def test_http_action_terms_depend_on_method_and_target(arguments, terms):
     assert action.terms_for({"url": "", **arguments}) == terms
 
 
-# The provider itself, which the other tests believe
+# The stub provider
 
 
 async def test_stub_provider_dedupes_by_key_within_the_window(provider, tmp_path):
@@ -1136,11 +1142,11 @@ async def test_stub_provider_dedupes_by_key_within_the_window(provider, tmp_path
     await ask(action, url=provider.url)
     assert len(provider.effects) == 2
 
-    with a_provider(tmp_path / "effects") as careful:
-        careful.honours_keys, careful.window = True, 60
-        assert [(await ask(action, url=careful.url))["provider_ref"] for _ in range(2)] == ["made-1", "made-1"]
-        careful.later(60)
-        assert (await ask(action, url=careful.url))["provider_ref"] == "made-2"
+    with a_provider(tmp_path / "effects") as deduplicating:
+        deduplicating.honours_keys, deduplicating.window = True, 60
+        assert [(await ask(action, url=deduplicating.url))["provider_ref"] for _ in range(2)] == ["made-1", "made-1"]
+        deduplicating.later(60)
+        assert (await ask(action, url=deduplicating.url))["provider_ref"] == "made-2"
         assert (tmp_path / "effects").read_text() == f"{KEY}\n" * 2
 
 
@@ -1151,8 +1157,8 @@ def at_paths(behaviours: dict[str, Behaviour], otherwise: Behaviour = creates) -
     return behaviour
 
 
-class when_logged(logging.Handler):
-    """Within the block: do something the moment the library logs that it has done this."""
+class CallOnLogLine(logging.Handler):
+    """A context that calls a function when the library logs an event."""
 
     def __init__(self, event: str, act: Callable[[], None]) -> None:
         super().__init__()

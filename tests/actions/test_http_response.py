@@ -14,16 +14,16 @@ from craftcore.actions.redaction import Scrubber
 pytestmark = pytest.mark.anyio
 
 
-def answered(body: bytes, *headers: tuple[str, str]) -> Answer:
+def make_answer(body: bytes, *headers: tuple[str, str]) -> Answer:
     return Answer(status=200, headers=headers, body=body, body_bytes=len(body), body_sha256="", cut=None)
 
 
 @pytest.mark.parametrize(
     ("answer", "elsewhere"),
     [
-        (answered(b"." * SMALL_BYTES), False),
-        (answered(b"." * (SMALL_BYTES + 1)), True),
-        (answered(b"", ("x-long", "." * SMALL_BYTES)), True),
+        (make_answer(b"." * SMALL_BYTES), False),
+        (make_answer(b"." * (SMALL_BYTES + 1)), True),
+        (make_answer(b"", ("x-long", "." * SMALL_BYTES)), True),
     ],
 )
 async def test_response_is_parsed_in_a_thread_only_when_large(answer, elsewhere):
@@ -31,34 +31,34 @@ async def test_response_is_parsed_in_a_thread_only_when_large(answer, elsewhere)
 
 
 async def test_event_loop_runs_while_a_large_response_is_parsed():
-    """The reading waits for something that the loop does."""
+    """The parser waits for an event that the loop sets."""
     done = threading.Event()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_set, done)
-        assert await read_in_thread(answered(b"." * 10_000), lambda: done.wait(30))
+        assert await read_in_thread(make_answer(b"." * 10_000), lambda: done.wait(30))
 
 
 async def test_cancellation_during_the_parse_keeps_the_result():
     read = []
     with anyio.CancelScope() as scope:
         scope.cancel()
-        read.append(await read_in_thread(answered(b"." * 10_000), lambda: "it happened"))
+        read.append(await read_in_thread(make_answer(b"." * 10_000), lambda: "it happened"))
 
     assert (read, scope.cancel_called) == (["it happened"], True)
 
 
 async def test_parse_error_in_the_thread_is_raised():
     with pytest.raises(ZeroDivisionError):
-        await read_in_thread(answered(b"." * 10_000), lambda: 1 // 0)
+        await read_in_thread(make_answer(b"." * 10_000), lambda: 1 // 0)
 
 
 @pytest.mark.parametrize(("size", "reference"), [(JSON_MAX_BYTES, "of-the-body"), (JSON_MAX_BYTES + 1, "of-the-head")])
 async def test_provider_reference_is_not_read_from_a_body_over_the_json_limit(size, reference):
     body = b'{"id": "of-the-body"}'.ljust(size)
-    told = result(answered(body, ("request-id", "of-the-head")), keep=10, url="http://here", scrubber=Scrubber([]))
+    parsed = result(make_answer(body, ("request-id", "of-the-head")), keep=10, url="http://here", scrubber=Scrubber([]))
 
-    assert told["provider_ref"] == reference
+    assert parsed["provider_ref"] == reference
 
 
 async def _set(done: threading.Event) -> None:

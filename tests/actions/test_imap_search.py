@@ -42,30 +42,30 @@ def a_message(own_id: str) -> bytes:
 
 
 def folder_at(port: int, password: str = PASSWORD, **more: Any) -> Folder:
-    wanted: dict[str, Any] = {"timeout": PATIENCE, "security": "none", **more}
-    return Folder(host="127.0.0.1", port=port, username=USER, password=password, **wanted)
+    options: dict[str, Any] = {"timeout": PATIENCE, "security": "none", **more}
+    return Folder(host="127.0.0.1", port=port, username=USER, password=password, **options)
 
 
-async def unreadable(folder: Folder) -> str:
+async def search_and_fail(folder: Folder) -> str:
     with pytest.raises(FolderUnreadable) as failed:
         await is_in_folder(folder, OUR_ID)
     assert failed.value.__context__ is None
-    told = "".join(traceback.format_exception(failed.value))
-    assert PASSWORD not in told
+    text = "".join(traceback.format_exception(failed.value))
+    assert PASSWORD not in text
     return str(failed.value)
 
 
 @pytest.mark.parametrize("security", ["none", "starttls", "tls"])
 async def test_imap_search_finds_only_the_message_in_the_folder(dovecot, monkeypatch, security):
     monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
-    given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
+    sent = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
-    assert await is_in_folder(given, OUR_ID)
-    assert not await is_in_folder(given, "<activity.2@example.org>")
+    assert await is_in_folder(sent, OUR_ID)
+    assert not await is_in_folder(sent, "<activity.2@example.org>")
 
 
 async def test_imap_search_leaves_flags_and_messages_unchanged(dovecot):
-    """Not even whether a message counts as new."""
+    """The search does not even change the flag of a new message."""
     before = dovecot.messages()
 
     await is_in_folder(folder_at(dovecot.port), OUR_ID)
@@ -75,16 +75,16 @@ async def test_imap_search_leaves_flags_and_messages_unchanged(dovecot):
 
 async def test_imap_folder_with_any_name_is_searched(dovecot, anyio_backend):
     name, own_id = "Gesendete R&D Ä", f"<{anyio_backend}@example.org>"
-    given = folder_at(dovecot.port, name=name)
-    assert not await is_in_folder(given, own_id)
+    sent = folder_at(dovecot.port, name=name)
+    assert not await is_in_folder(sent, own_id)
 
     dovecot.put(a_message(own_id), f'"{utf7(name)}"')
 
-    assert await is_in_folder(given, own_id)
+    assert await is_in_folder(sent, own_id)
 
 
 def test_folder_name_is_encoded_as_imap_utf7():
-    """The examples of RFC 3501, 5.1.3, and what is special in them."""
+    """The names are the examples of RFC 3501, 5.1.3, and names with special characters."""
     assert utf7("~peter/mail/台北/日本語") == "~peter/mail/&U,BTFw-/&ZeVnLIqe-"
     assert utf7("Hi Mom -☺-!") == "Hi Mom -&Jjo--!"
     assert utf7("[Gmail]/Sent Mail") == "[Gmail]/Sent Mail"
@@ -92,24 +92,24 @@ def test_folder_name_is_encoded_as_imap_utf7():
 
 
 async def test_missing_imap_folder_is_reported(dovecot):
-    said = await unreadable(folder_at(dovecot.port, name="Gone"))
+    error = await search_and_fail(folder_at(dovecot.port, name="Gone"))
 
-    assert said.startswith(f"folder Gone at 127.0.0.1:{dovecot.port} cannot be searched: ")
-    assert "Mailbox doesn't exist" in said
+    assert error.startswith(f"folder Gone at 127.0.0.1:{dovecot.port} cannot be searched: ")
+    assert "Mailbox doesn't exist" in error
 
 
 async def test_wrong_imap_password_is_reported_without_the_password(dovecot):
-    assert "Authentication failed" in await unreadable(folder_at(dovecot.port, password="wrong"))
+    assert "Authentication failed" in await search_and_fail(folder_at(dovecot.port, password="wrong"))
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
 async def test_untrusted_imap_server_is_refused_for_the_certificate(dovecot, security):
-    given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
+    sent = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
-    assert "certificate" in await unreadable(given)
+    assert "certificate" in await search_and_fail(sent)
 
 
-# What it means for a message in doubt
+# The reconciliation of a message in doubt
 
 
 def reconciler(folder: Folder) -> Any:
@@ -134,7 +134,7 @@ async def test_reconcile_finds_a_message_sent_from_an_earlier_domain(dovecot, an
 
 
 async def test_reconcile_returns_no_effect_for_a_missing_message_only_in_a_complete_folder(dovecot):
-    """That it is not there yet, or never will be, looks just like that it was not sent."""
+    """In an incomplete folder, a missing message may have been sent."""
     other = Call(key="activity:t2:1.1", attempt=1, deadline=CALL.deadline)
 
     assert await reconciler(folder_at(dovecot.port))(other, **ARGUMENTS) is None
@@ -143,13 +143,13 @@ async def test_reconcile_returns_no_effect_for_a_missing_message_only_in_a_compl
 
 
 async def test_reconcile_raises_for_an_unreadable_folder(dovecot):
-    given = folder_at(dovecot.port, name="Gone", is_complete=True)
+    sent = folder_at(dovecot.port, name="Gone", is_complete=True)
 
     with pytest.raises(FolderUnreadable):
-        await reconciler(given)(CALL, **ARGUMENTS)
+        await reconciler(sent)(CALL, **ARGUMENTS)
 
 
-# Servers that are no use
+# Servers without a valid answer
 
 NO_ANSWERS: list[dict[str, str | None]] = [
     {"greeting": None},
@@ -175,51 +175,51 @@ NO_ANSWERS: list[dict[str, str | None]] = [
 @pytest.mark.parametrize("replies", NO_ANSWERS, ids=[str(number) for number in range(17)])
 async def test_imap_reply_without_a_valid_search_result_is_unreadable(replies):
     with an_imap_server(replies) as server:
-        await unreadable(folder_at(server.port))
+        await search_and_fail(folder_at(server.port))
 
 
 async def test_password_in_an_imap_reply_is_masked():
     with an_imap_server({"AUTHENTICATE": "{tag} NO no " + PASSWORD}) as server:
-        assert (await unreadable(folder_at(server.port))).endswith("the server said NO no ***")
+        assert (await search_and_fail(folder_at(server.port))).endswith("the server said NO no ***")
 
 
 async def test_imap_login_without_sasl_accepts_only_an_ascii_password():
     with an_imap_server({"CAPABILITY": "* CAPABILITY IMAP4rev1\r\n{tag} OK done"}) as server:
         assert not await is_in_folder(folder_at(server.port, 'a "b" \\c'), OUR_ID)
         assert server.heard[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
-        assert "none beyond ASCII" in await unreadable(folder_at(server.port))
+        assert "none beyond ASCII" in await search_and_fail(folder_at(server.port))
 
 
 async def test_plain_text_injected_before_starttls_is_refused():
-    """Somebody between us and the server might have put it there."""
+    """An attacker between client and server could have sent this text."""
     with an_imap_server({"STARTTLS": "{tag} OK begin\r\n* CAPABILITY AUTH=PLAIN"}) as server:
-        said = await unreadable(folder_at(server.port, security="starttls"))
-        assert "between the plain and the encrypted part" in said
+        error = await search_and_fail(folder_at(server.port, security="starttls"))
+        assert "between the plain and the encrypted part" in error
         assert len(server.heard) == 1
 
 
 async def test_closed_imap_port_is_reported():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # taken, and deaf
-        assert "cannot be searched" in await unreadable(folder_at(taken.getsockname()[1]))
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound, without a listener
+        assert "cannot be searched" in await search_and_fail(folder_at(bound.getsockname()[1]))
 
 
 async def test_imap_timeout_is_reported():
     with an_imap_server({"UID": SILENCE}) as server:
-        assert "no answer within 0.3 seconds" in await unreadable(folder_at(server.port, timeout=0.3))
+        assert "no answer within 0.3 seconds" in await search_and_fail(folder_at(server.port, timeout=0.3))
 
 
 async def test_cancelled_imap_search_stops_at_once():
     with an_imap_server({"UID": SILENCE}) as server:
         with anyio.fail_after(PATIENCE):
-            async with anyio.create_task_group() as searching:
-                searching.start_soon(is_in_folder, folder_at(server.port, timeout=3600), OUR_ID)
+            async with anyio.create_task_group() as group:
+                group.start_soon(is_in_folder, folder_at(server.port, timeout=3600), OUR_ID)
                 assert await anyio.to_thread.run_sync(server.silent.wait, PATIENCE)
-                searching.cancel_scope.cancel()
+                group.cancel_scope.cancel()
         assert await anyio.to_thread.run_sync(server.left.wait, PATIENCE)
 
 
-# How an app declares it
+# The declaration in an app
 
 SERVER = "[email]\nhost = 'smtp.example.org'\nsender = 'ada@example.org'\n"
 FOLDER = {"IMAP_HOST": "imap.example.org", "IMAP_USERNAME": USER, "IMAP_PASSWORD": PASSWORD, "IMAP_SETTLE": "30"}

@@ -34,44 +34,44 @@ def provider() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def deaf_port() -> Iterator[int]:
-    """Taken, and nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield taken.getsockname()[1]
+def closed_port() -> Iterator[int]:
+    """Yield a bound port without a listener."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 async def first_failure(
     folder: Path, workflow: str, payload: dict[str, Any], **settings: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The trigger of a ready-made workflow once its first attempt has failed, and the error of its record."""
+    """Run a built-in workflow until its first attempt fails. Return its trigger and the error of its record."""
     app, config = App(), replace(Config(), **settings)
     declare_ready_made(app, config, os.environ)
     app.workflows[workflow] = replace(app.workflows[workflow], retry=RetryPolicy(base=HOUR, cap=HOUR))
-    async with lab(app, folder, clock=VirtualClock()) as it:
+    async with lab(app, folder, clock=VirtualClock()) as harness:
         emitted = await app.emit(workflow, payload)
-        await it.until(lambda: it.trigger(emitted.id)["error_code"] is not None)
-        ledger = it.rows("SELECT status, error_code FROM activity_log")
-        error = it.response(emitted.id)["error"]
-        assert error["code"] == it.trigger(emitted.id)["error_code"]
-        return it.trigger(emitted.id), error | {"ledger": [tuple(row.values()) for row in ledger]}
+        await harness.until(lambda: harness.trigger(emitted.id)["error_code"] is not None)
+        ledger = harness.rows("SELECT status, error_code FROM activity_log")
+        error = harness.response(emitted.id)["error"]
+        assert error["code"] == harness.trigger(emitted.id)["error_code"]
+        return harness.trigger(emitted.id), error | {"ledger": [tuple(row.values()) for row in ledger]}
 
 
 def http(**targets: HttpTarget) -> HttpSettings:
     return HttpSettings(timeout=PATIENCE, allow_private=True, target=targets)
 
 
-def backs_off(row: dict[str, Any]) -> bool:
+def is_delayed(row: dict[str, Any]) -> bool:
     return row["status"] == "PENDING" and HOUR / 2 <= float(row["not_before"]) - NEW_YEAR <= HOUR
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_closed_port_fails_as_a_transport_error_and_is_retried(tmp_path, deaf_port, method):
-    asked = {"url": f"http://127.0.0.1:{deaf_port}/", "method": method}
+async def test_closed_port_fails_as_a_transport_error_and_is_retried(tmp_path, closed_port, method):
+    asked = {"url": f"http://127.0.0.1:{closed_port}/", "method": method}
 
     row, error = await first_failure(tmp_path, "http.request", asked, http=http())
 
-    assert backs_off(row)
+    assert is_delayed(row)
     assert (error["code"], error["retryable"], error["effect_possible"]) == ("TRANSPORT_ERROR", True, False)
     assert error["ledger"] == ([("FAILED", "TRANSPORT_ERROR")] if method == "POST" else [])
 
@@ -140,7 +140,7 @@ async def test_command_that_is_missing_failing_or_slow_fails_with_a_fitting_code
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_mail_server_that_is_absent_busy_or_refusing_fails_with_a_fitting_code(tmp_path, deaf_port):
+async def test_mail_server_that_is_absent_busy_or_refusing_fails_with_a_fitting_code(tmp_path, closed_port):
     async def mailed(folder: str, port: int) -> tuple[str, str]:
         (tmp_path / folder).mkdir()
         email = EmailSettings(
@@ -150,7 +150,7 @@ async def test_mail_server_that_is_absent_busy_or_refusing_fails_with_a_fitting_
         assert error["ledger"] == [("FAILED", error["code"])]
         return row["status"], error["code"]
 
-    assert await mailed("away", deaf_port) == ("PENDING", "TRANSPORT_ERROR")
+    assert await mailed("away", closed_port) == ("PENDING", "TRANSPORT_ERROR")
     async with a_server(None, None, MAIL="451 later") as server:
         assert await mailed("busy", server.port) == ("PENDING", "AGENT_UNAVAILABLE")
     async with a_server(None, None, MAIL="530 who are you") as server:

@@ -26,7 +26,7 @@ SIGNS = st.characters(min_codepoint=33, max_codepoint=126)
 SECRETS = st.text(SIGNS, min_size=8, max_size=40)
 PASSWORDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=8, max_size=24)
 
-OF_A_SIGN: list[Callable[[str], str]] = [
+CHARACTER_ENCODINGS: list[Callable[[str], str]] = [
     str,
     lambda one: f"\\u{ord(one):04x}",
     lambda one: f"\\u{ord(one):04X}",
@@ -48,7 +48,7 @@ OF_A_SIGN: list[Callable[[str], str]] = [
     lambda one: f"{one}\n550-",
 ]
 
-OF_A_TEXT: list[Callable[[str], str]] = [
+TEXT_ENCODINGS: list[Callable[[str], str]] = [
     str,
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(json.dumps(text))[3:-3],
@@ -66,12 +66,12 @@ OF_A_TEXT: list[Callable[[str], str]] = [
 
 @given(SECRETS, st.data())
 def test_secret_is_masked_with_each_character_escaped_differently(secret, data):
-    spelt = "".join(data.draw(st.sampled_from(OF_A_SIGN))(one) for one in secret[:-1]) + secret[-1]
+    encoded = "".join(data.draw(st.sampled_from(CHARACTER_ENCODINGS))(one) for one in secret[:-1]) + secret[-1]
 
-    assert Scrubber([secret]).text(f"<{spelt}>") == f"<{MASK}>"
+    assert Scrubber([secret]).text(f"<{encoded}>") == f"<{MASK}>"
 
 
-@given(PASSWORDS, st.sampled_from(OF_A_TEXT))
+@given(PASSWORDS, st.sampled_from(TEXT_ENCODINGS))
 def test_secret_is_masked_in_every_common_encoding(secret, spell):
     assert Scrubber([secret]).text(f"<{spell(secret)}>") == f"<{MASK}>"
 
@@ -94,15 +94,15 @@ def test_secret_is_masked_in_wide_characters(secret, encoding):
 
 @given(SECRETS, st.data())
 def test_secret_with_a_missing_end_leaves_only_a_few_characters(secret, data):
-    spell = data.draw(st.sampled_from([one for one in OF_A_TEXT if one is not quote_plus]))
-    spelt = f"> {spell(secret)}".encode()
-    cut = data.draw(st.integers(min_value=3, max_value=len(spelt) - 1))
+    spell = data.draw(st.sampled_from([one for one in TEXT_ENCODINGS if one is not quote_plus]))
+    encoded = f"> {spell(secret)}".encode()
+    cut = data.draw(st.integers(min_value=3, max_value=len(encoded) - 1))
 
-    left = Scrubber([secret]).bytes(spelt[:cut], is_cut=True)
+    left = Scrubber([secret]).bytes(encoded[:cut], is_cut=True)
 
     if left != b"> ***":
         known = len(spell(secret[: LEAST_PART + 1])) + 2
-        assert left == spelt[:cut]
+        assert left == encoded[:cut]
         assert len(left) <= known
 
 
@@ -161,36 +161,36 @@ def test_partial_secret_after_a_shorter_secret_is_masked(text):
 
 def test_scrubber_head_reads_only_the_beginning_of_a_long_text():
     scrubber = Scrubber(["one-secret"])
-    said = "." * 95 + "one-secret" + "one-secre%74" * 100_000
+    text = "." * 95 + "one-secret" + "one-secre%74" * 100_000
 
-    assert scrubber.head(said, 100)[:101] == "." * 95 + "***" + "***"
-    assert len(scrubber.head(said, 100)) < 101 + scrubber.longest
+    assert scrubber.head(text, 100)[:101] == "." * 95 + "***" + "***"
+    assert len(scrubber.head(text, 100)) < 101 + scrubber.longest
     assert scrubber.head("my one-secret", 100) == "my ***"
 
 
 SLOW = ["s" * 64, "sk-" + "x1Y" * 1000, "a\\\\b" * 3, "\\" * 400, "a" + "\\" * 40 + "b", "&#38;" * 9]
-"""Secrets of which a text can begin very many, or that can be read in very many ways."""
+"""Secrets that can begin at many places of a text, or that have many encodings."""
 
 
 @pytest.mark.parametrize("secret", SLOW)
 def test_scrubber_work_is_linear_in_the_text_for_any_secret(secret):
-    """What a provider answers decides how long the search takes. The lines that run are counted, not the time."""
-    begun = (secret[:-1] + "!").encode()
+    """Providers choose the text, so its search must be linear. The test counts the executed lines, not the time."""
+    partial = (secret[:-1] + "!").encode()
     whole = secret.encode()
-    for made in (begun, whole, b"\\", b"&#0000011111", b"%25", b"=\r\n", whole[:1]):
-        size = 2_000 if len(whole) > 1_000 else 500  # twice it has the whole of a long secret
-        twice = (made * (2 * size // len(made) + 1))[: 2 * size]
+    for unit in (partial, whole, b"\\", b"&#0000011111", b"%25", b"=\r\n", whole[:1]):
+        size = 2_000 if len(whole) > 1_000 else 500  # twice the size contains the whole of a long secret
+        twice = (unit * (2 * size // len(unit) + 1))[: 2 * size]
         once = twice[:size]
         scrubber = Scrubber([secret])
-        run = lines_run(scrubber, once)
+        run = count_lines(scrubber, once)
 
-        assert run <= MOST_LINES * len(once), made[:20]
-        assert lines_run(scrubber, twice) <= 2.1 * run + 500, made[:20]
+        assert run <= MOST_LINES * len(once), unit[:20]
+        assert count_lines(scrubber, twice) <= 2.1 * run + 500, unit[:20]
 
 
 @pytest.mark.parametrize("secret", SLOW)
 def test_scrubber_skip_pattern_contains_no_repetition(secret):
-    """So it looks at so many bytes at each place, and never at one twice for another reason."""
+    """Without a repetition, the search reads a fixed number of bytes at each place."""
     pattern = _automaton(frozenset([secret]))._begins.pattern
     plain = re.sub(rb"\\.|\[(?:\\.|[^]])*\]", b"", pattern, flags=re.DOTALL)
 
@@ -201,8 +201,8 @@ def test_scrubber_skip_pattern_contains_no_repetition(secret):
 MOST_LINES = 400
 
 
-def lines_run(scrubber: Scrubber, content: bytes) -> int:
-    """The lines of Python that masking runs."""
+def count_lines(scrubber: Scrubber, content: bytes) -> int:
+    """Return the number of Python lines that the masking executes."""
     count = 0
 
     def counted(frame: FrameType, event: str, argument: object) -> TraceFunction:

@@ -1,4 +1,4 @@
-"""The invariants: each finds its plant_in_copy violation, and a busy database has no violation."""
+"""The invariants: each finds its planted violation, and a busy database has no violation."""
 
 from __future__ import annotations
 

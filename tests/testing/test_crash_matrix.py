@@ -39,11 +39,11 @@ async def charge(call: Call, *, cents: int) -> str:
 
 
 @app.action("bank.look", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
-async def charge_by_looking(call: Call, *, cents: int) -> str:
+async def charge_with_lookup(call: Call, *, cents: int) -> str:
     raise AssertionError("the bank of a test takes the call")
 
 
-@charge_by_looking.reconcile
+@charge_with_lookup.reconcile
 async def look_up(call: Call, *, cents: int) -> None:
     raise AssertionError("the bank of a test is asked")
 
@@ -58,7 +58,7 @@ async def guarded(ctx: TaskContext, user: str) -> str:
 
 @app.workflow("looking")
 async def looking(ctx: TaskContext) -> str:
-    return await ctx.act(charge_by_looking, cents=100)
+    return await ctx.act(charge_with_lookup, cents=100)
 
 
 @app.workflow("naive")
@@ -88,12 +88,12 @@ def around_first_step(points: Sequence[CrashPoint]) -> list[CrashPoint]:
     return [point for point in points if str(point) in ("step.ran:1", "reclaim.committed:1")]
 
 
-def a_fourth_of_some(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+def choose_a_fourth(points: Sequence[CrashPoint]) -> list[CrashPoint]:
     return choose_some(points)[::4]
 
 
-def some_and_the_intent(points: Sequence[CrashPoint]) -> list[CrashPoint]:
-    """Return the first changes, those of four commits in the middle, where the email is planned and sent, and a
+def choose_around_the_intent(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Return the first changes, the changes of the four commits in which the email is planned and sent, and a
     twelfth of all points."""
     flushed = [point for point in points if point.point is Failpoint.WRITER_FLUSHED]
     middle = len(flushed) // 2
@@ -107,18 +107,18 @@ def first_changes_of_a_call(points: Sequence[CrashPoint]) -> list[CrashPoint]:
 
 
 @pytest.mark.parametrize(
-    ("choose", "least"), [(some_and_the_intent, 8), pytest.param(list, 26, marks=pytest.mark.acceptance)]
+    ("choose", "least"), [(choose_around_the_intent, 8), pytest.param(list, 26, marks=pytest.mark.acceptance)]
 )
 def test_guarded_handler_keeps_its_promises_at_each_point(choose: Choose, least: int):
-    def charged_and_told(ending: ScenarioEnd) -> None:
-        assert ending.returned == "ada: r-1"  # the connection was lost, and a person told the result
+    def is_charged_and_answered(ending: ScenarioEnd) -> None:
+        assert ending.returned == "ada: r-1"  # the connection was lost, and a person entered the result
         assert [row["status"] for row in ending.rows("SELECT status FROM activity_log")] == ["DONE", "DONE"]
 
-    invariants = [happens_once("bank.charge"), happens_once("email.send"), charged_and_told]
+    invariants = [happens_once("bank.charge"), happens_once("email.send"), is_charged_and_answered]
     report = crash_some(app, sign_up_guarded, invariants, choose=choose)
     rows = report.rows()
     assert len(rows) == len(report.results) - 1 >= least
-    assert report.reached >= 0.9 * len(rows), "commits of a busy moment may be one batch"
+    assert report.reached >= 0.9 * len(rows), "concurrent commits may be one batch"
     places = {str(row.point): row.where for row in rows}
     assert places["step.ran:1"] == "reserve"
     assert places["call.marked:1"] == places["provider.answered:1"] == "bank.charge"
@@ -127,7 +127,7 @@ def test_guarded_handler_keeps_its_promises_at_each_point(choose: Choose, least:
 
 
 def test_short_workflow_keeps_its_promise_at_every_point():
-    """The whole matrix: no point is left out by default."""
+    """By default, the matrix has every point."""
     short = App("short")
 
     @short.workflow("measure")
@@ -146,7 +146,7 @@ def test_short_workflow_keeps_its_promise_at_every_point():
     passed = {row.point.point for row in rows}
     assert passed == {Failpoint.RECLAIM_COMMITTED, Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED}
     assert len(rows) == len(report.results) - 1 > 9
-    assert report.reached >= 0.9 * len(rows), "commits of a busy moment may be one batch"
+    assert report.reached >= 0.9 * len(rows), "concurrent commits may be one batch"
 
 
 def test_email_in_a_plain_step_is_sent_twice_at_the_named_point():
@@ -166,7 +166,7 @@ def test_email_in_a_plain_step_is_sent_twice_at_the_named_point():
     assert len(crash_matrix(app, sign_up_naively, [happens_once("mail")], at="step.entered:1").results) == 2
 
 
-def test_memory_of_a_process_guards_nothing():
+def test_memory_of_a_process_is_no_guard():
     remembered: set[str] = set()
     fragile = App("fragile")
 
@@ -191,7 +191,7 @@ def test_pairs_find_a_guard_that_survives_a_single_crash():
 
     def mail_unless_marked(user: str) -> None:
         if sent.exists():
-            sent.unlink()  # tidy, and wrong
+            sent.unlink()  # the tidied mark loses the guard
             return
         record_effect("mail", to=user)
         sent.touch()
@@ -223,7 +223,7 @@ def test_pairs_find_a_guard_that_survives_a_single_crash():
 @pytest.mark.parametrize(
     ("backend", "choose", "least"),
     [
-        ("asyncio", a_fourth_of_some, 3),
+        ("asyncio", choose_a_fourth, 3),
         ("trio", after_first_call, 1),
         *(pytest.param(loop, list, 25, marks=pytest.mark.acceptance) for loop in ("asyncio", "trio")),
     ],
@@ -417,7 +417,7 @@ def test_crash_points_are_read_as_shown():
 
 
 def test_invariants_refuse_by_assertion_text_or_false():
-    def says_no(ending: ScenarioEnd) -> str:
+    def returns_text(ending: ScenarioEnd) -> str:
         return "no"
 
     def is_false(ending: ScenarioEnd) -> bool:
@@ -427,7 +427,7 @@ def test_invariants_refuse_by_assertion_text_or_false():
         raise KeyError("x")
 
     with pytest.raises(CrashMatrixFailed) as failed:
-        crash_matrix(app, sign_up_naively, [says_no, is_false, fails])
+        crash_matrix(app, sign_up_naively, [returns_text, is_false, fails])
     assert failed.value.report.results[0].broken == [
         "says no: no",
         "is false: it returned False",
@@ -449,12 +449,12 @@ def test_effect_outside_of_a_lab_is_refused():
 
 
 def list_children() -> set[str]:
-    """Return the ids of this process's children; those that ended and were not waited for are among them."""
+    """Return the ids of this process's children, including the ended ones that were not awaited."""
     return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
 
 
-def test_processes_are_gone_afterwards():
-    before = list_children()  # a server that other tests share
+def test_matrix_leaves_no_processes():
+    before = list_children()  # other tests share a server
     crash_some(app, sign_up_naively, choose=lambda points: points[:2])
     assert list_children() == before
     assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
@@ -469,7 +469,7 @@ def test_matrix_that_is_interrupted_ends_its_stopped_lives(monkeypatch: pytest.M
 
     def interrupt(done: int, known: int) -> None:
         cells.append(known)
-        if done > 1 and known > cells[1]:  # the lives that run now stop for pairs
+        if done > 1 and known > cells[1]:  # the current lives stop for pairs
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

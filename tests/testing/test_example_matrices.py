@@ -222,18 +222,18 @@ def report_is_bought_under_one_id(ending: ScenarioEnd) -> None:
 
 
 def a_research_agent(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the example with the model of its other terminal, and a shop that notes what is bought."""
+    """Return the example with the model stub of its second terminal and a shop that records each purchase."""
     example, model = load(EXAMPLES / "research_agent.py"), load(EXAMPLES / "stub_model.py")
     use_tool = example.use_tool
 
-    def use_and_note(name: str, arguments: str, request_id: str) -> Any:
+    def use_and_record(name: str, arguments: str, request_id: str) -> Any:
         if name == "buy":
             record_effect("buy", request_id=request_id)
         return use_tool(name, arguments, request_id)
 
     monkeypatch.setattr(model, "PLAN", model.PLAN[-1:])
     monkeypatch.setattr(example, "ask_model", model.reply)
-    monkeypatch.setattr(example, "use_tool", use_and_note)
+    monkeypatch.setattr(example, "use_tool", use_and_record)
     return example
 
 
@@ -270,12 +270,12 @@ def test_assistant_sends_an_approved_email_once(
         await lab.answer("send", question="Send to ada")
         return await lab.result(task)
 
-    def is_said_once(ending: ScenarioEnd) -> None:
+    def is_answered_once(ending: ScenarioEnd) -> None:
         rows = ending.rows("SELECT role, content FROM messages ORDER BY id")
         assert [row["role"] for row in rows] == ["user", "assistant"]
         assert (ending.returned, rows[-1]["content"]) == ("sent", "sent")
 
-    play(agent.app, chat, [happens_once("email.send"), is_said_once], whole=whole)
+    play(agent.app, chat, [happens_once("email.send"), is_answered_once], whole=whole)
 
 
 @AT_EACH_POINT
@@ -289,11 +289,11 @@ def test_reminder_of_the_assistant_arrives_once(
         await lab.result(await lab.emit("chat", {"user": "eve", "text": "remind me to eat in 10m"}, session_id="eve"))
         await lab.advance(minutes=11)
 
-    def is_told_once(ending: ScenarioEnd) -> None:
+    def is_reminded_once(ending: ScenarioEnd) -> None:
         rows = ending.rows("SELECT content FROM messages WHERE content = 'eat'")
         assert len(rows) == 1
 
-    play(agent.app, chat, [is_told_once], whole=whole)
+    play(agent.app, chat, [is_reminded_once], whole=whole)
 
 
 @AT_EACH_POINT

@@ -22,7 +22,7 @@ HOUR = 3600.0
 
 
 def a_shop(log: list[str] | None = None) -> App:
-    """An app that charges, waits for a day, writes a mail and asks a person."""
+    """Return an app that charges, waits for a day, writes a mail and asks a person."""
     app = App("shop")
     steps = [] if log is None else log
 
@@ -42,7 +42,7 @@ def a_shop(log: list[str] | None = None) -> App:
     return app
 
 
-async def test_order_runs_through_a_day_in_no_time():
+async def test_order_of_a_day_runs_in_virtual_time():
     async with Lab(a_shop()) as lab:
         lab.provider("bank.charge", returns="r-1")
         order = await lab.emit("order", {"id": 7})
@@ -83,7 +83,7 @@ async def test_crash_leaves_committed_work_and_repeats_no_effect():
         assert [(effect.action, effect.life) for effect in lab.effects()] == [("bank.charge", 1), ("email.send", 4)]
 
 
-async def test_call_on_its_way_has_no_effect_after_a_crash_and_is_asked_about():
+async def test_call_in_flight_has_no_effect_after_a_crash_and_opens_a_question():
     async with Lab(a_shop()) as lab:
         lab.provider("bank.charge", returns="r-1", delay=30)
         await lab.emit("order", {"id": 7})
@@ -125,7 +125,7 @@ async def test_provider_has_the_faults_of_its_options(options, answer, effects):
 
 @pytest.mark.parametrize("options", [{}, {"returns": "r-1"}], ids=["made up", "given"])
 @pytest.mark.parametrize("answers", [True, False], ids=["by choice", "by itself"])
-async def test_doubt_is_answered_with_the_result_of_the_stand_in(options, answers):
+async def test_doubt_is_answered_with_the_result_of_the_provider(options, answers):
     async with Lab(a_shop()) as lab:
         lab.provider("bank.charge", resets_after=1, **options)
         order = await lab.emit("order", {"id": 7})
@@ -144,7 +144,7 @@ class Receipt:
 
 
 @pytest.mark.parametrize("policy", ["ask", "reconcile", "assume_done"])
-async def test_structure_of_an_act_that_happened_is_given_under_each_policy(policy):
+async def test_structured_result_of_an_act_that_happened_is_returned_under_each_policy(policy):
     app = App("shop")
     charged: list[Receipt] = []
 
@@ -176,7 +176,7 @@ async def test_structure_of_an_act_that_happened_is_given_under_each_policy(poli
         assert (await lab.result(work), len(charged)) == (5, 1)
 
 
-async def test_reconcile_without_the_result_that_is_needed_asks_a_person():
+async def test_reconcile_without_the_required_result_asks_a_person():
     app = App("shop")
 
     @app.action("charge", irreversible=True, on_unknown="reconcile")
@@ -251,7 +251,7 @@ async def test_retries_and_timeouts_take_virtual_time():
             await lab.result(retried)
 
 
-async def test_function_of_an_own_action_is_called_and_noted_and_put_back():
+async def test_function_of_a_custom_action_is_called_recorded_and_restored():
     app = App("own")
     sent: list[str] = []
 
@@ -266,8 +266,8 @@ async def test_function_of_an_own_action_is_called_and_noted_and_put_back():
 
     declared = post.fn
     async with Lab(app) as lab:
-        said = await lab.emit("say")
-        assert await lab.result(said) == "HELLO"
+        trigger = await lab.emit("say")
+        assert await lab.result(trigger) == "HELLO"
         [effect] = lab.effects()
         assert isinstance(effect, Effect)
         assert (effect.action, effect.arguments, effect.at) == ("chat.post", {"text": "hello"}, NEW_YEAR)
@@ -280,12 +280,12 @@ async def test_signal_and_restart_continue_a_task_turn_by_turn():
 
     @app.workflow("chat")
     async def chat(ctx: TaskContext[list[str]]) -> Any:
-        said = [*(ctx.state or []), *([ctx.received] if ctx.turn > 1 else [])]
-        return said if "end" in said else Continue(said, on="message")
+        texts = [*(ctx.state or []), *([ctx.received] if ctx.turn > 1 else [])]
+        return texts if "end" in texts else Continue(texts, on="message")
 
     async with Lab(app) as lab:
         talk = await lab.emit("chat")
-        assert await lab.signal(talk, "message", "hello") is False, "its first turn has not ended"
+        assert await lab.signal(talk, "message", "hello") is False, "the first turn has not ended"
         await lab.restart()
         assert await lab.signal(talk.id, "message", "end") is True
         assert await lab.result(talk) == ["hello", "end"]

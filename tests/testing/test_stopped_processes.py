@@ -32,16 +32,16 @@ from tests.support.some_crashes import after_first_step, crash_some
 
 def an_app(*functions: Callable[..., Any]) -> App:
     """Return an app whose workflow has these functions as steps, each with the result of the one before."""
-    made = App("made")
+    app = App("made")
 
-    @made.workflow("work")
+    @app.workflow("work")
     async def work(ctx: TaskContext) -> Any:
         result = None
         for function in functions:
             result = await ctx.step(function.__name__, function, result)
         return result
 
-    return made
+    return app
 
 
 async def play_work(lab: Lab) -> Any:
@@ -120,18 +120,18 @@ def wait_until_ended(pid: int) -> None:
         os.close(descriptor)
 
 
-KILLED = """
+KILLED_MATRIX = """
 import os, signal
 from craftcore import App
 from craftcore.testing import crash_matrix
 from craftcore.testing.running_life import RunningLife
 
-def die(life):
+def kill_matrix(life):
     print(life._pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 app = App("nothing")
-RunningLife.resume = die
+RunningLife.resume = kill_matrix
 
 @app.workflow("work")
 async def work(ctx):
@@ -146,7 +146,10 @@ crash_matrix(app, scenario, pairs=True, jobs=1)
 
 def test_stopped_life_ends_with_a_matrix_that_is_killed(tmp_path: Path):
     ended = subprocess.run(
-        [sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, check=False
+        [sys.executable, "-c", KILLED_MATRIX],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        check=False,
     )
     assert ended.returncode == -signal.SIGKILL
     wait_until_ended(int(ended.stdout))
@@ -167,7 +170,7 @@ def test_matrix_runs_beside_many_open_files():
 
 
 def a_life() -> RunningLife:
-    """Return a process that goes on as another program, which closes its end of the pipe."""
+    """Return a process that executes another program, which closes its end of the pipe."""
     stops = StopPipe()
     pid = os.fork()
     if not pid:
@@ -180,7 +183,7 @@ def test_life_that_becomes_another_program_stops_no_more():
     [ended, stops] = life.descriptors
     assert select.select([stops], [], [], 10.0)[0] == [stops]
     assert life.take_stop() is None
-    assert life.descriptors == [ended], "a pipe at its end is readable for ever"
+    assert life.descriptors == [ended], "a closed pipe is always readable"
     life.end(hung=True)
 
 
@@ -198,29 +201,31 @@ def test_point_after_a_change_by_the_app_alone_is_distinct():
             Path("mark").touch()
             raise OSError("down")
 
-    made = App("made")
+    app = App("made")
 
-    @made.workflow("work")
+    @app.workflow("work")
     async def work(ctx: TaskContext) -> None:
         await ctx.step("fail", fail_once, None, retry=RetryPolicy(base=1))
 
-    assert next_edge(made, Failpoint.STEP_ENTERED).is_distinct, "the file is there, and the failure is not on disk"
+    assert next_edge(app, Failpoint.STEP_ENTERED).is_distinct, "the file exists, and the failure is not stored"
 
 
 def test_point_after_a_call_that_failed_is_distinct():
-    made = App("made")
+    app = App("made")
 
-    @made.action("bank.charge", irreversible=True)
+    @app.action("bank.charge", irreversible=True)
     async def charge(call: Call) -> None:
         raise NoEffect("down")
 
-    @made.workflow("work")
+    @app.workflow("work")
     async def work(ctx: TaskContext) -> None:
         with suppress(NoEffect):
             await ctx.act(charge)
 
-    answered = next_edge(made, Failpoint.CALL_MARKED)
-    assert (answered.point, answered.is_distinct) == (Failpoint.PROVIDER_ANSWERED, True), "the call may have done more"
+    answered = next_edge(app, Failpoint.CALL_MARKED)
+    assert (answered.point, answered.is_distinct) == (Failpoint.PROVIDER_ANSWERED, True), (
+        "the failed call may have had effects"
+    )
 
 
 def next_edge(app: App, point: Failpoint) -> Passed:
@@ -232,7 +237,7 @@ def next_edge(app: App, point: Failpoint) -> Passed:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 50])
-def test_log_goes_on_after_a_record_that_was_cut_off(tmp_path: Path, cut: int):
+def test_log_continues_after_a_truncated_record(tmp_path: Path, cut: int):
     path = tmp_path / "log"
     log = LifeLog(path)
     log.append(LifeBegan())
@@ -245,7 +250,7 @@ def test_log_goes_on_after_a_record_that_was_cut_off(tmp_path: Path, cut: int):
     assert read_log(path) == [LifeBegan(), Returned(2, None, None)]
 
 
-def test_matrix_without_space_says_so(monkeypatch: pytest.MonkeyPatch):
+def test_matrix_on_a_full_disk_raises_storage_full(monkeypatch: pytest.MonkeyPatch):
     def fail(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
