@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from email import message_from_bytes, policy
+from email.header import decode_header, make_header
 from email.message import EmailMessage
+from email.utils import getaddresses
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from craftcore.actions.email.message import BODY_MAX_CHARACTERS, RECIPIENTS_MAX, Draft, OutgoingMessage, build_message
@@ -110,6 +112,7 @@ tricky = st.text(alphabet='Aé 👩\u200d,;"\\<>()@.=?_:', max_size=120)
 names = st.one_of(one_line, tricky, st.just("=?utf-8?q?x?=")).filter(lambda name: len(name) <= 200)
 
 
+@example(["é" * 60], "x")
 @given(st.lists(names, min_size=1, max_size=6), st.one_of(one_line, tricky, st.just("=?utf-8?b?eA==?=")))
 def test_email_names_and_subjects_arrive_unchanged_and_inject_no_header(names, subject):
     def quoted(name: str, address: str) -> str:
@@ -124,11 +127,17 @@ def test_email_names_and_subjects_arrive_unchanged_and_inject_no_header(names, s
     found = parse(message)
 
     assert [entry.addr_spec for entry in found["To"].addresses] == list(message.recipients)
-    read_names = [entry.display_name for entry in found["To"].addresses]
+    read_names = display_names(message)
     meant = [entry.name for text in to if (entry := mailbox(text))]
     assert list(map(words, read_names)) == list(map(words, meant))
     assert words(str(found["Subject"])) == words(subject)
     assert len(found.keys()) == 8
+
+
+def display_names(message: OutgoingMessage) -> list[str]:
+    """Return the names in the To header. `policy.default` of older Pythons puts a space between encoded words."""
+    values = message_from_bytes(message.content).get_all("To", [])
+    return [str(make_header(decode_header(name))) for name, _ in getaddresses(values)]
 
 
 def words(text: str) -> list[str]:
