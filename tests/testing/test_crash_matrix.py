@@ -429,7 +429,7 @@ def test_invariants_refuse_by_assertion_text_or_false():
     with pytest.raises(CrashMatrixFailed) as failed:
         crash_matrix(app, sign_up_naively, [returns_text, is_false, fails])
     assert failed.value.report.results[0].broken == [
-        "says no: no",
+        "returns text: no",
         "is false: it returned False",
         "fails: it raised KeyError: 'x'",
     ]

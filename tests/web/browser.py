@@ -19,7 +19,7 @@ NO_BROWSER = "no Chromium: apt-get install chromium"
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Run the browser until the block is left."""
+    """Run the browser for the block."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
@@ -47,7 +47,7 @@ class Visitor:
 def visitor(
     browser: Browser, site: Site, person: str = "ada", *, width: int = 1280, theme: str = "light", script: bool = True
 ) -> Iterator[Visitor]:
-    """Log a person in, in a window of that width."""
+    """Log a person in, in a window of this width."""
     scheme: Literal["dark", "light"] = "dark" if theme == "dark" else "light"
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script, locale="en-GB"
@@ -68,7 +68,7 @@ def visitor(
 
 
 def find_serious(page: Page) -> list[str]:
-    """Return what axe calls serious or critical for some readers of a page."""
+    """Return the serious and critical findings of axe about a page."""
     from axe_playwright_python.sync_playwright import Axe
 
     return [
@@ -91,12 +91,12 @@ def _note_origin(found: Visitor, url: str) -> None:
 
 
 def press_tab_until(page: Page, selector: str, most: int = 60) -> None:
-    """Press Tab until what the selector names has the focus. Each place on the way shows that it has it."""
+    """Press Tab until the selected element has the focus. Each element on the way must show the focus."""
     for _ in range(most):
         page.keyboard.press("Tab")
         focused = page.locator("*:focus")
         seen = focused.evaluate(_FOCUS, selector)
-        assert seen["outline"], f"no sign of the focus on {seen['text']}"
+        assert seen["outline"], f"the focus is not visible on {seen['text']}"
         assert seen["inside"], f"the focus is outside the window, on {seen['text']}"
         if seen["reached"]:
             return
@@ -104,7 +104,7 @@ def press_tab_until(page: Page, selector: str, most: int = 60) -> None:
 
 
 def press_and_load(page: Page, key: str) -> None:
-    """Press a key that leads to another page, and wait for that."""
+    """Press a key that opens another page, and wait for the page."""
     with page.expect_navigation():
         page.keyboard.press(key)
 

@@ -1,4 +1,4 @@
-"""Fixtures of the page on a copy of the populated database: in this process, and as a process of its own."""
+"""Fixtures of the page on a copy of the populated database: in this process, and in a separate process."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def world(made: tuple[World, Path]) -> World:
 
 @pytest.fixture
 def database(made: tuple[World, Path], tmp_path: Path) -> Path:
-    """A copy of it for one test."""
+    """Return a copy of the populated database for one test."""
     shutil.copy(made[1], tmp_path / "agent.db")
     return tmp_path / "agent.db"
 
 
 @pytest.fixture
 def site(database: Path) -> Iterator[SiteInProcess]:
-    """A page of its own for one test, in this process."""
+    """Serve a page in this process for one test."""
     with in_process(database) as site:
         yield site
 
 
 @pytest.fixture
 def served(database: Path) -> Iterator[ServedSite]:
-    """A process of its own for one test, for what depends on its socket or its end."""
+    """Run a page process for one test that depends on its socket or its exit."""
     with serving(database) as site:
         yield site

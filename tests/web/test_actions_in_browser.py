@@ -28,7 +28,7 @@ def place(tmp_path_factory) -> Place:
 
 @pytest.fixture(scope="module")
 def visitors(place) -> Iterator[tuple[Visitor, Visitor]]:
-    """Ada twice: with a phone of 360 px that runs no script, and at a screen."""
+    """Open two browsers of Ada: a phone of 360 px without script, and a desktop."""
     with serving(place.path, port=free_port()) as site, chromium() as browser:
         with visitor(browser, site, width=360, script=False) as phone, visitor(browser, site) as screen:
             yield phone, screen

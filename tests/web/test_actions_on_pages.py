@@ -16,8 +16,8 @@ from tests.support.action_uses import USES, Place, list_done, make_place
 from tests.support.web_site import Form, SiteInProcess, forms, in_process
 
 
-class _Filled(HTMLParser):
-    """Collects what a browser would send of a form that nobody touched, and the buttons with what each sends."""
+class _FormParser(HTMLParser):
+    """A parser of the fields that a browser sends for an unchanged form, and of the fields of each button."""
 
     def __init__(self, form: Form) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Filled(HTMLParser):
             self._button = {name: given["value"]} if name else {}
         elif name:
             self.named.add(name)
-            if given.get("type") != "radio":  # none of them is chosen
+            if given.get("type") != "radio":  # no radio button is selected
                 self.fields[name] = given.get("value", "")
             self._area = name if tag == "textarea" else ""
 
@@ -69,8 +69,8 @@ def find_form(page: str, address: str) -> Form:
 
 
 def press(form: Form, filled: Mapping[str, str], label: str | None) -> dict[str, str]:
-    """Return what a browser sends when a person fills in a form and presses a button. `label` None: the only one."""
-    empty = _Filled(form)
+    """Return the fields that a browser sends for a filled form and a button. `label` None: the only button."""
+    empty = _FormParser(form)
     assert empty.named >= filled.keys(), form.body
     [button] = [button for text, button in empty.buttons.items() if label in (None, text)]
     return {**empty.fields, **filled, **button}

@@ -54,7 +54,7 @@ STATES = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_unreadable_database_has_a_page_that_says_so(site, state):
+def test_unreadable_database_has_a_page_with_the_reason(site, state):
     make, said = STATES[state]
     assert site.get("/").status_code == 200
 
@@ -94,8 +94,8 @@ def test_damaged_rows_are_named_in_their_place(site, world):
     assert "damaged" in site.get(f"/tasks/{world.nap}").text
 
 
-def test_full_disk_refuses_an_action_and_says_why(database, world):
-    """A limit of the size of files stands for the disk: the process may write no more than there is."""
+def test_full_disk_refuses_an_action_with_the_reason(database, world):
+    """A limit of the file size acts as the full disk: the process can write no more bytes."""
     with serving(database) as site:
         [form] = [one for one in forms(site.get(f"/q/{world.question}").text) if one.action.endswith("/answer")]
         resource.prlimit(site.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
@@ -127,7 +127,7 @@ def test_forms_that_wait_for_the_write_lock_keep_no_page_from_being_read(site):
     assert account.count("(run-now)") == statuses.count(303) > 0
 
 
-def test_killed_daemon_is_down_and_a_killed_page_is_nothing_to_the_daemon(tmp_path):
+def test_killed_daemon_is_down_and_a_killed_page_does_not_affect_the_daemon(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()

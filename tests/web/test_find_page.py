@@ -38,7 +38,7 @@ def test_schedule_is_found_by_its_name(site):
     assert site.get("/find?q=nightly").headers["location"] == "/schedules/nightly"
 
 
-def test_beginning_of_an_id_lists_all_that_fit(site, world):
+def test_beginning_of_an_id_lists_all_matches(site, world):
     page = site.get(f"/find?q={world.question[:-3]}").text
 
     assert f'href="/q/{world.question}"' in page
@@ -54,7 +54,7 @@ def test_exact_workflow_links_to_its_tasks_and_triggers(site):
 
 
 @pytest.mark.parametrize("given", ["nothing-like-this", "%", "'; DROP TABLE triggers; --", "\u202e", "x" * 3000, "ß∂ƒ"])
-def test_text_that_fits_nothing_gets_the_list_of_searched_rows(site, given):
+def test_text_without_a_match_gets_the_list_of_searched_rows(site, given):
     page = site.get("/find", params={"q": given})
 
     assert page.status_code == 200
@@ -71,8 +71,8 @@ def test_find_shows_a_session_of_the_newest_rows(site):
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory):
-    core = VirtualCore(tmp_path_factory.mktemp("crowd") / "agent.db", VirtualClock())
+def crowded_core(tmp_path_factory):
+    core = VirtualCore(tmp_path_factory.mktemp("crowded_core") / "agent.db", VirtualClock())
     emit(core)
     with core.transaction() as tx:
         fill(tx, "fine-", 60_000, Status.SUCCESS)
@@ -88,25 +88,25 @@ def search(tx: Reader, given: str) -> None:
     store.list_oldest(tx)
 
 
-def test_ids_are_found_by_ranges_on_their_unique_indexes(crowd):
-    plan = plans_of(crowd, lambda tx: FindStore().list_ids(tx, "fine-7"))
+def test_ids_are_found_by_ranges_on_their_unique_indexes(crowded_core):
+    plan = plans_of(crowded_core, lambda tx: FindStore().list_ids(tx, "fine-7"))
 
     indexes = ("triggers_id", "tasks_id", "executions_id", "questions_id", "activity_log_key")
     assert all(any(f"{index} (id" in line or f"{index} (idem_key" in line for line in plan) for index in indexes)
     assert not any(line.startswith("SCAN") or "TEMP B-TREE" in line for line in plan)
 
 
-def test_names_are_looked_for_in_a_bounded_number_of_rows(crowd):
-    plan = plans_of(crowd, lambda tx: search(tx, "greet"))
+def test_search_for_names_reads_a_bounded_number_of_rows(crowded_core):
+    plan = plans_of(crowded_core, lambda tx: search(tx, "greet"))
 
     scans = {line for line in plan if line.startswith("SCAN")}
     assert scans <= {"SCAN tasks", "SCAN triggers", "SCAN executions", "SCAN (subquery-1)", "SCAN CONSTANT ROW"}
-    with undone(crowd) as tx:
+    with undone(crowded_core) as tx:
         assert steps_of(tx, lambda: search(tx, "fine")) < 5_000
 
 
-def test_matches_of_a_kind_are_limited(crowd):
-    with crowd.reading() as reader:
+def test_matches_of_a_kind_are_limited(crowded_core):
+    with crowded_core.reading() as reader:
         found = FindStore().list_ids(reader, "fine-")
 
     assert len(found) == SHOWN

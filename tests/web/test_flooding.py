@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or nothing: each gets an answer or is closed, and others are served."""
+"""Clients that send too much, too slowly or nothing: each is answered or disconnected, and others are served."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tests.support.web_site import ServedSite, serving
 
 @pytest.fixture(scope="module")
 def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
-    """One process for all clients: what they send changes no row, and their connections end with each test."""
+    """Serve one page for all tests. They change no row, and each test closes its connections."""
     path = tmp_path_factory.mktemp("flooded") / "agent.db"
     shutil.copy(made[1], path)
     with serving(path) as site:
@@ -45,7 +45,7 @@ def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 SAME = "Sec-Fetch-Site: same-origin"
 GROWTH_MAX = 30 << 20
-"""Bytes of memory that a flood may leave behind: threads and caches, and nothing of the requests."""
+"""The allowed growth of memory by a flood in bytes, for threads and caches."""
 
 
 def cookie_of(site: ServedSite) -> str:
@@ -54,7 +54,7 @@ def cookie_of(site: ServedSite) -> str:
 
 
 def memory_of(site: ServedSite) -> int:
-    """The resident bytes of the process."""
+    """Return the resident memory of the process in bytes."""
     fields = Path(f"/proc/{site.process.pid}/statm").read_text().split()
     return int(fields[1]) * 4096
 
@@ -64,7 +64,7 @@ def head(target: str, *lines: str, method: str = "GET", length: int | None = Non
     return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: localhost", *lines, *sized, "", ""]).encode("latin-1")
 
 
-def test_head_has_8_kilobytes(page):
+def test_head_is_limited_to_8_kilobytes(page):
     cookie = cookie_of(page)
     base = len("host") + len("localhost") + len("connection") + len("close") + len("x") + 3 * 4 + len("/login")
 
@@ -79,13 +79,13 @@ def test_head_has_8_kilobytes(page):
     assert request(page.socket, "/" + "x" * HEAD_MAX_BYTES, cookie).status == 431
 
 
-def test_form_has_64_kilobytes_and_50_fields(page):
+def test_form_is_limited_to_64_kilobytes_and_50_fields(page):
     cookie = cookie_of(page)
 
     def send(body: bytes, *lines: str) -> int:
         return request(page.socket, "/q/nothing/answer", cookie, SAME, *lines, method="POST", body=body).status
 
-    assert send(b"once=" + b"x" * (BODY_MAX_BYTES - 5)) == 400  # the name of a form is shorter
+    assert send(b"once=" + b"x" * (BODY_MAX_BYTES - 5)) == 400  # too long for the name of a form
     assert send(b"once=" + b"x" * (BODY_MAX_BYTES - 4)) == 413
     assert send(b"x" * (8 << 20)) == 413
     assert send(urlencode({f"f{n}": "" for n in range(FIELDS_MAX - 1)} | {"once": "x"}).encode()) == 404
@@ -105,7 +105,7 @@ def test_form_in_chunks_has_the_same_limit(page):
 
 
 def slow_clients(site: ServedSite) -> dict[str, tuple[bytes, bytes]]:
-    """Return the text that each client sends at once, and the text that it then sends byte by byte, without an end."""
+    """Return the text that each client sends at once, and the text that it then repeats byte by byte."""
     cookie = cookie_of(site)
     half = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
     page = head("/login")
@@ -126,8 +126,8 @@ def slow_clients(site: ServedSite) -> dict[str, tuple[bytes, bytes]]:
     }
 
 
-def test_slow_clients_are_cut_off_and_others_served_meanwhile(page):
-    """None of them is waited for without end, the second request of a connection not more than the first."""
+def test_slow_clients_are_disconnected_while_others_are_served(page):
+    """The limits apply to the first and to the second request of a connection."""
     clients = slow_clients(page)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for name, (first, _) in clients.items():
@@ -165,11 +165,11 @@ def test_slow_clients_are_cut_off_and_others_served_meanwhile(page):
     }
 
 
-def test_silent_connections_give_way(page):
-    """More than there may be, all at once: who has something to ask is answered."""
+def test_silent_connections_are_closed_for_new_ones(page):
+    """More silent connections than the limit do not keep a new request from its answer."""
     with ExitStack() as stack:
         silent = [stack.enter_context(closing(connect(page.socket))) for _ in range(3 * CONNECTIONS_MAX)]
-        assert request(page.socket, "/login").status == 200  # on a new connection: an idle one gives way as well
+        assert request(page.socket, "/login").status == 200  # a new connection closes an idle one
         ended = 0
         for connection in silent:
             connection.setblocking(False)
@@ -227,16 +227,16 @@ PIECES = (
 
 
 def malformed(seed: int, count: int, cookie: bytes) -> Iterator[bytes]:
-    """Yield so many requests that something is wrong with, the same for one seed."""
+    """Yield this number of malformed requests; a seed gives the same ones again."""
     rng = random.Random(seed)
     for _ in range(count):
         text = rng.choice(TEMPLATES).replace(b"%F", FORM).replace(b"%C", cookie if rng.random() < 0.6 else b"")
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
-            text = _spoil(rng, text)
+            text = _mutate(rng, text)
         yield text
 
 
-def _spoil(rng: random.Random, text: bytes) -> bytes:
+def _mutate(rng: random.Random, text: bytes) -> bytes:
     place, other = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
     match rng.randrange(6):
         case 0:
@@ -254,8 +254,8 @@ def _spoil(rng: random.Random, text: bytes) -> bytes:
             return text[:place] + rng.choice(PIECES) + text[place:]
 
 
-def bombard(where: Path, texts: Iterator[bytes]) -> Counter[int]:
-    """Send each on a connection of its own, some at once; how many answers had which status. 0: none."""
+def send_each(where: Path, texts: Iterator[bytes]) -> Counter[int]:
+    """Send each text on its own connection, 40 at a time. Return the counts of statuses, with 0 for no answer."""
     statuses: Counter[int] = Counter()
     waiting = list(texts)
 
@@ -289,10 +289,10 @@ def bombard(where: Path, texts: Iterator[bytes]) -> Counter[int]:
 def test_malformed_requests_cause_no_error_of_the_server(database, capfd, count):
     with serving(database) as site:
         cookie = cookie_of(site).encode("latin-1") + b"\r\n"
-        bombard(site.socket, malformed(1, 200, cookie))
+        send_each(site.socket, malformed(1, 200, cookie))
         before = memory_of(site)
 
-        statuses = bombard(site.socket, malformed(2, count, cookie))
+        statuses = send_each(site.socket, malformed(2, count, cookie))
 
         assert site.get("/", "ada").status_code == 200
         assert memory_of(site) - before < GROWTH_MAX
@@ -305,9 +305,9 @@ def test_malformed_requests_cause_no_error_of_the_server(database, capfd, count)
     assert "Traceback" not in printed
 
 
-def test_reading_that_takes_too_long_has_a_page_that_says_so(database, monkeypatch):
-    """The page of an endless reading, in a site of this process: no page of the table has one."""
-    monkeypatch.setattr("craftcore.web.visit.READ_SECONDS", 0.1)  # a page has 2 s, and would use them all
+def test_read_over_the_time_limit_has_a_page_with_the_reason(database, monkeypatch):
+    """An endless query is added to a site of this process, for no real page has one."""
+    monkeypatch.setattr("craftcore.web.visit.READ_SECONDS", 0.1)  # the limit of pages is 2 s
     services = Services(database, Config())
     people = People(WebSettings(), lambda reference: reference, lambda: 0.0, read_only=False)
     site = WebSite(services, people, Door(on_port=False, cookie="x", trusted_secret=None))

@@ -25,7 +25,7 @@ def starts_of(core, *, runs=False):
         return list_starts(reader, 20, runs=runs)
 
 
-def test_start_without_an_end_died_and_the_newest_start_runs(core):
+def test_start_without_an_end_is_a_crash_and_the_newest_start_runs(core):
     first = start_daemon(core).epoch
     stop_daemon(core, first)
     start_daemon(core)
@@ -61,7 +61,7 @@ def test_last_sign_of_a_dead_daemon_is_known(core):
 def test_starts_are_read_by_the_primary_key(core):
     plan = plans_of(core, lambda tx: list_starts(tx, 20, runs=True))
 
-    assert "SCAN epochs" in plan  # backwards by its key, as many as are shown
+    assert "SCAN epochs" in plan  # reads the shown rows backwards by the key
     assert not any("TEMP B-TREE" in line for line in plan)
 
 
@@ -94,7 +94,7 @@ def test_health_page_shows_events_of_the_clock(tmp_path, core):
         assert "went back by 10 min" in site.get("/health").text
 
 
-def test_damaged_rows_of_a_reading_leave_the_others(tmp_path, core):
+def test_damaged_rows_of_a_reading_do_not_affect_the_others(tmp_path, core):
     start_daemon(core)
     with core.transaction() as tx:
         tx.run("UPDATE epochs SET host = CAST(x'ff41' AS TEXT)")

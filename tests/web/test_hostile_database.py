@@ -19,7 +19,7 @@ MARKUP = (
     HOSTILE + "'\"></pre></a><script>alert(1)</script><img src=x onerror=alert(2)><style>*{}</style>{{7*7}}&lt;b&gt;"
 )
 PAGES_MAX = 250
-"""Pages that a crawl looks at: a world has fewer."""
+"""The limit of a crawl; a world has fewer pages."""
 
 
 class Elements(HTMLParser):
@@ -35,7 +35,7 @@ class Elements(HTMLParser):
 
 
 def harm_in(text: str) -> Iterator[str]:
-    """Yield what a page must not have: an element of somebody else, and what does not print."""
+    """Yield what a page must not have: an element from the data, and a character that is not printable."""
     for tag, attributes in Elements(text).found:
         is_script = tag == "script" and attributes.get("src") == "/static/page.js"
         if tag in ("script", "img", "style", "iframe", "object", "base") and not is_script:
@@ -49,7 +49,7 @@ def harm_in(text: str) -> Iterator[str]:
 
 
 def crawl(site: Site) -> dict[str, tuple[int, str]]:
-    """Return each page that can be reached by links from the first ones, with its status and text."""
+    """Return the status and text of each page that links reach from the main pages."""
     waiting = [path for path, _ in PAGES if "{" not in path]
     seen: dict[str, tuple[int, str]] = {}
     while waiting and len(seen) < PAGES_MAX:
@@ -66,7 +66,7 @@ def crawl(site: Site) -> dict[str, tuple[int, str]]:
 
 
 def patterns_reached(pages: dict[str, tuple[int, str]]) -> set[str]:
-    """Return the addresses of the table that a crawl has seen a page of."""
+    """Return the addresses of the table for which a crawl found a page."""
     found = set()
     for path, _ in PAGES:
         pattern = re.compile(re.sub(r"\{\w+\}", "[^/?]+", path) + r"(\?.*)?")
@@ -88,7 +88,7 @@ def test_crawl_of_all_pages_writes_nothing(site):
 
 
 @pytest.mark.parametrize("names", [False, True], ids=["texts", "names too"])
-def test_hostile_text_is_shown_and_not_obeyed(database, monkeypatch, names):
+def test_hostile_text_is_shown_without_an_effect(database, monkeypatch, names):
     monkeypatch.setattr(tampered_database, "HOSTILE", MARKUP)
     assert len(tamper(database, names=names)) > 40
     with in_process(database) as site:

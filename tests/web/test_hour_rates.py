@@ -35,15 +35,15 @@ def read(core: VirtualCore, rates: HourRates) -> Rates:
         return rates.read(reader, core.clock.now())
 
 
-def filled(path: Path, number: int) -> VirtualCore:
-    """So many records, one a second."""
+def make_records(path: Path, number: int) -> VirtualCore:
+    """Make a database with this number of records, one a second."""
     core = VirtualCore(path, VirtualClock())
     with core.transaction() as tx:
         fill(tx, "fine-", number, Status.SUCCESS)
     return core
 
 
-crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
+many_records, few_records = filled_core(make_records, MANY), filled_core(make_records, FEW)
 
 
 def test_rates_of_a_database_without_records_are_empty(core):
@@ -80,7 +80,7 @@ def test_full_minute_is_read_again_until_its_attempts_have_ended(core, clock):
     assert (found.ended, found.open, found.median) == (1, 0, 700.0)
 
 
-def test_hour_moves_on_with_the_clock_and_takes_in_new_records(core, clock):
+def test_hour_moves_with_the_clock_and_includes_new_records(core, clock):
     rates = HourRates()
     add(core, "first", clock.now(), 1.0, Status.SUCCESS)
     assert read(core, rates).ended == 1
@@ -115,7 +115,7 @@ def test_rates_are_uncertain_for_an_hour_after_the_clock_went_back(core, clock):
     assert not read(core, rates).uncertain
 
 
-def test_kept_minutes_are_dropped_when_an_older_copy_took_the_place_of_the_file(core, clock, tmp_path):
+def test_kept_minutes_are_dropped_after_an_older_copy_replaced_the_file(core, clock, tmp_path):
     rates = HourRates()
     copy = VirtualCore(tmp_path / "copy.db", clock)
     for id in ("a", "b", "c"):
@@ -135,31 +135,31 @@ def all_statements(tx: Transaction) -> None:
     store.find_step_back(tx)
 
 
-def test_rates_are_read_by_the_primary_key_and_partial_indexes(crowd):
-    plan = set(plans_of(crowd, all_statements))
+def test_rates_are_read_by_the_primary_key_and_partial_indexes(many_records):
+    plan = set(plans_of(many_records, all_statements))
 
     assert plan == {
-        "SEARCH executions",  # min and max of the key
+        "SEARCH executions",  # minimum and maximum of the key
         "SEARCH executions USING INTEGER PRIMARY KEY (rowid>?)",
         "SEARCH executions USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH executions USING COVERING INDEX executions_incomplete (seq>? AND seq<?)",
         "SEARCH executions USING COVERING INDEX executions_error (seq>? AND seq<?)",
         "CO-ROUTINE (subquery-1)",
-        "SCAN clock_events",  # at most a hundred of a thousand
+        "SCAN clock_events",  # reads at most 100 of at most 1,000 rows
         "SEARCH (subquery-1)",
     }
 
 
-def test_cost_of_the_rates_does_not_grow_with_the_records(handful, crowd):
+def test_cost_of_the_rates_does_not_grow_with_the_records(few_records, many_records):
     def work(core: VirtualCore, number: int) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: HourRates().read(tx, NEW_YEAR + number))
 
-    assert work(crowd, MANY) <= 1.4 * work(handful, FEW)
+    assert work(many_records, MANY) <= 1.4 * work(few_records, FEW)
 
 
-def test_second_read_costs_a_single_minute(crowd):
-    with undone(crowd) as tx:
+def test_second_read_costs_a_single_minute(many_records):
+    with undone(many_records) as tx:
         rates = HourRates()
         first = steps_of(tx, lambda: rates.read(tx, NEW_YEAR + MANY))
         second = steps_of(tx, lambda: rates.read(tx, NEW_YEAR + MANY + 1))
@@ -167,8 +167,8 @@ def test_second_read_costs_a_single_minute(crowd):
     assert second < first / 5
 
 
-def test_busy_minute_is_sampled(crowd):
-    with crowd.reading() as reader:
+def test_busy_minute_is_sampled(many_records):
+    with many_records.reading() as reader:
         rates = HourRates().read(reader, NEW_YEAR + MANY)
 
     assert rates.sampled

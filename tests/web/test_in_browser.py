@@ -29,8 +29,8 @@ def browser():
 
 
 @pytest.fixture(scope="module")
-def shown(made, tmp_path_factory):
-    """A page that these tests only look at."""
+def shared_site(made, tmp_path_factory):
+    """Serve a page for tests that only read."""
     database = tmp_path_factory.mktemp("shown") / "agent.db"
     shutil.copy(made[1], database)
     with serving(database, port=free_port()) as site:
@@ -38,14 +38,14 @@ def shown(made, tmp_path_factory):
 
 
 @pytest.fixture
-def own(database):
-    """A page that a test changes."""
+def own_site(database):
+    """Serve a page for a single test, which may change it."""
     with serving(database, port=free_port()) as site:
         yield site
 
 
 def address_of(path, world):
-    """Return an address of a page, of something that is in the database."""
+    """Return an address of a page for a row of the database."""
     ids = {
         "/q/{id}": world.question,
         "/activities/{id}": world.in_doubt,
@@ -73,9 +73,9 @@ def picture_of(page, path, theme, width):
         pytest.param(1280, "dark", marks=pytest.mark.campaign),
     ],
 )
-def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
+def test_pages_have_no_fault_in_a_browser(browser, shared_site, world, width, theme):
     wrong = {}
-    with visitor(browser, shown, width=width, theme=theme) as person:
+    with visitor(browser, shared_site, width=width, theme=theme) as person:
         for path in PATHS:
             page = person.open(address_of(path, world))
             page.wait_for_load_state("load")
@@ -88,8 +88,8 @@ def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
     assert wrong == {}
 
 
-def test_pages_do_not_scroll_sideways_at_320_px(browser, shown, world):
-    with visitor(browser, shown, width=320) as person:
+def test_pages_do_not_scroll_sideways_at_320_px(browser, shared_site, world):
+    with visitor(browser, shared_site, width=320) as person:
         wide = {
             path: page.evaluate("document.documentElement.scrollWidth")
             for path in PATHS
@@ -99,21 +99,21 @@ def test_pages_do_not_scroll_sideways_at_320_px(browser, shown, world):
     assert wide == {}
 
 
-def test_pages_say_the_same_without_script(browser, shown, world):
+def test_pages_have_the_same_text_without_script(browser, shared_site, world):
     def words(page):
         text = page.inner_text("main")
-        return re.sub(r"\d|\s+", " ", text).split()  # moments are in the reader's zone with script
+        return re.sub(r"\d|\s+", " ", text).split()  # the script shows times in the zone of the reader
 
-    with visitor(browser, shown) as scripted, visitor(browser, shown, script=False) as plain:
+    with visitor(browser, shared_site) as scripted, visitor(browser, shared_site, script=False) as plain:
         for path in PATHS:
             address = address_of(path, world)
             missing = set(words(scripted.open(address))) - set(words(plain.open(address)))
             assert {word for word in missing if len(word) > 4} == set(), path
 
 
-def test_question_is_answered_from_a_link_in_two_taps_at_360_px(browser, own, world):
-    with visitor(browser, own, width=360) as person:
-        page = person.open(f"/q/{world.question}")  # the tap on the link of a message
+def test_question_is_answered_from_a_link_in_two_taps_at_360_px(browser, own_site, world):
+    with visitor(browser, own_site, width=360) as person:
+        page = person.open(f"/q/{world.question}")  # the link in a message
         page.click(".choices button >> nth=0")
 
         page.wait_for_selector(".notice")
@@ -121,8 +121,8 @@ def test_question_is_answered_from_a_link_in_two_taps_at_360_px(browser, own, wo
         assert person.faults == []
 
 
-def test_question_is_answered_by_keyboard_alone(browser, own, world):
-    with visitor(browser, own) as person:
+def test_question_is_answered_by_keyboard_alone(browser, own_site, world):
+    with visitor(browser, own_site) as person:
         page = person.open(f"/q/{world.question}")
         for _ in range(60):
             page.keyboard.press("Tab")
@@ -134,8 +134,8 @@ def test_question_is_answered_by_keyboard_alone(browser, own, world):
         assert "ada (web)" in page.inner_text("main")
 
 
-def test_doubt_is_decided_without_script(browser, own, world):
-    with visitor(browser, own, script=False) as person:
+def test_doubt_is_decided_without_script(browser, own_site, world):
+    with visitor(browser, own_site, script=False) as person:
         page = person.open(f"/activities/{world.in_doubt}")
         page.check("input[value=resend]")
         page.fill("input[name=note]", "not in the bank")

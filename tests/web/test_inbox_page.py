@@ -44,7 +44,7 @@ def test_inbox_of_many_shows_the_most_urgent_and_not_the_oldest(site, world):
     with site.services.transaction() as tx:
         tx.run(OLDER, id=world.question)
         tx.run(SOON, id=world.question)
-        tx.run("UPDATE questions SET seq = 1000 WHERE activity_seq IS NOT NULL")  # it was asked last
+        tx.run("UPDATE questions SET seq = 1000 WHERE activity_seq IS NOT NULL")  # the newest question
 
     text = site.get("/").text
 
@@ -55,7 +55,7 @@ def test_inbox_of_many_shows_the_most_urgent_and_not_the_oldest(site, world):
 
 
 def test_inbox_entry_has_its_end_and_the_default_answer(site, world):
-    """By its expiry, which comes before a later deadline of its task and not before an earlier one."""
+    """The end is the expiry of the question or the deadline of its task, whichever is earlier."""
     words = {}
     with site.services.transaction() as tx:
         now = tx.now
@@ -82,7 +82,7 @@ def test_inbox_entry_has_its_end_and_the_default_answer(site, world):
 
 
 def test_inbox_shows_the_next_three_items_and_nothing_late(site, world):
-    """Also where no question is open."""
+    """The items are also shown without an open question."""
     with site.services.transaction() as tx:
         now = tx.now
         tx.run("UPDATE triggers SET fire_at = 1, not_before = NULL, due_at = 1 WHERE status = 'PENDING'")
@@ -137,7 +137,7 @@ def test_question_is_answered_in_two_taps_by_the_person(site, world):
     assert '"via":"web"' in row["details_json"]
 
 
-def test_form_sent_twice_answers_once_and_says_so(site, world):
+def test_form_sent_twice_answers_once_with_a_notice(site, world):
     page = site.get(f"/q/{world.question}")
     [form] = [form for form in forms(page.text) if form.action == f"/q/{world.question}/answer"]
 
@@ -149,7 +149,7 @@ def test_form_sent_twice_answers_once_and_says_so(site, world):
     assert len(audit_rows(site)) == 1
 
 
-def test_second_person_is_refused_with_the_state_of_now(site, world):
+def test_second_person_is_refused_with_the_current_state(site, world):
     pages = [site.get(f"/q/{world.question}", person).text for person in ("ada", "cal")]
     shown = [next(form for form in forms(page) if form.action.endswith("/answer")) for page in pages]
 
@@ -163,7 +163,7 @@ def test_second_person_is_refused_with_the_state_of_now(site, world):
     assert len(audit_rows(site)) == 1
 
 
-def test_inbox_leads_a_person_without_the_right_to_act_to_look(site, world):
+def test_inbox_of_a_person_without_permission_to_act_has_links_to_look(site, world):
     shown = site.get("/", "bob").text
 
     assert f'href="/q/{world.question}">look</a>' in shown
@@ -193,7 +193,7 @@ def test_activity_in_doubt_is_decided_with_a_reference(site, world):
     assert [row["action"] for row in audit_rows(site)] == ["activity resolve"]
 
 
-def test_resend_asks_once_more_and_keeps_the_note(site, world):
+def test_resend_requires_a_confirmation_and_keeps_the_note(site, world):
     [form] = [f for f in forms(site.get(f"/activities/{world.in_doubt}").text) if f.action.endswith("/resolve")]
 
     asked = site.post(form.action, {**form.hidden, "decision": "resend", "note": "it is \\ not there"})
@@ -209,7 +209,7 @@ def test_resend_asks_once_more_and_keeps_the_note(site, world):
 
 
 def test_reference_is_dropped_when_the_act_is_sent_again(site, world):
-    """A person wrote it, and chose another decision then."""
+    """The person entered a reference, and then chose another decision."""
     [form] = [f for f in forms(site.get(f"/activities/{world.in_doubt}").text) if f.action.endswith("/resolve")]
     fields = {"decision": "resend", "reference": "ref-9", "note": "not there"}
     asked = site.post(form.action, {**form.hidden, **fields})
@@ -231,7 +231,7 @@ def test_person_without_permission_decides_no_doubt(site, world):
     assert audit_rows(site) == []
 
 
-def test_looking_person_sees_no_form_and_sends_none(site, world):
+def test_person_without_permission_sees_no_form_and_can_send_none(site, world):
     page = site.get(f"/q/{world.question}", "bob").text
 
     assert [form.action for form in forms(page)] == ["/logout"]
@@ -255,7 +255,7 @@ def test_doubt_page_lists_undecided_activities(site, world):
     assert f'href="/activities/{world.in_doubt.replace(":", "%3A")}"' in text
 
 
-def test_unknown_ids_have_a_page_that_says_so(site):
+def test_unknown_ids_have_a_page_with_the_reason(site):
     for address in ("/q/nothing", "/activities/nothing", "/nothing", "/q/nothing/answer"):
         found = site.get(address)
         assert (found.status_code, "no " in found.text.lower()) == (404, True), address

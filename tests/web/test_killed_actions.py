@@ -24,8 +24,8 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """The form of an action, and the rows of the file before it and after it."""
+class SentForm:
+    """The form of an action, and the rows of the file before and after the action."""
 
     name: str
     seen: str
@@ -35,13 +35,13 @@ class Sent:
 
 
 def find_error(core: VirtualCore, id: str) -> str:
-    """The error of the dead letter, as its page names it."""
+    """Return the error code of the dead letter, as on its page."""
     with core.reading() as reader:
         return str(reader.fetch_value("SELECT error_code FROM triggers WHERE id = :id", id=id))
 
 
 def submit(database: Path, world: World, name: str, seen: str, error: str) -> Redirect:
-    """Send a form from this process, at noon."""
+    """Send a form in this process at noon."""
     site = make_site(database, VirtualClock(now=NOON))
     answer = send(site, name, world, seen=seen, once="once", error=error)
     site.services.close()
@@ -49,8 +49,8 @@ def submit(database: Path, world: World, name: str, seen: str, error: str) -> Re
     return answer
 
 
-def find_rows(database: Path) -> Rows:
-    """Every row of a file, whose chains verify."""
+def read_rows(database: Path) -> Rows:
+    """Verify the chains of a file, and return all its rows."""
     core = VirtualCore(database, VirtualClock(now=NOON))
     with core.reading() as reader:
         assert list(Verification(reader, NOON).faults()) == []
@@ -66,8 +66,8 @@ def pages():
 
 
 @pytest.fixture(scope="module", params=cells(list(ACTIONS)))
-def sent(request, made, tmp_path_factory) -> Sent:
-    """The action, once without a crash."""
+def sent(request, made, tmp_path_factory) -> SentForm:
+    """Do the action without a crash."""
     world, original = made
     name, database = request.param, tmp_path_factory.mktemp("whole") / "agent.db"
     shutil.copy(original, database)
@@ -79,17 +79,17 @@ def sent(request, made, tmp_path_factory) -> Sent:
     site.services.close()
 
     assert submit(database, world, name, seen, error).notice != ALREADY
-    return Sent(name=name, seen=seen, error=error, before=before, after=find_rows(database))
+    return SentForm(name=name, seen=seen, error=error, before=before, after=read_rows(database))
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_kill_leaves_all_of_an_action_or_nothing(pages, sent, world, database, place):
-    """Compared row by row, the audit log's and its seals included, with the action that no crash interrupted."""
+    """All rows, including the audit log and its seals, are compared with those of an action without a crash."""
     assert pages.send(database, sent.name, world, sent.seen, sent.error, place) == -9
-    assert find_rows(database) == (sent.before if place == "before" else sent.after)
+    assert read_rows(database) == (sent.before if place == "before" else sent.after)
 
     again = submit(database, world, sent.name, sent.seen, sent.error)
 
     assert (again.notice == ALREADY) is (place == "after")
-    assert find_rows(database) == sent.after
+    assert read_rows(database) == sent.after
     assert len(sent.after["audit_log"]) == len(sent.before["audit_log"]) + 1

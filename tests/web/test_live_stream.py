@@ -16,8 +16,8 @@ from tests.support.web_site import serving
 
 
 @contextmanager
-def listening(site, topics: str, person: str = "ada") -> Iterator[Iterator[tuple[str, str]]]:
-    """The events of a stream: topic and fragment."""
+def open_stream(site, topics: str, person: str = "ada") -> Iterator[Iterator[tuple[str, str]]]:
+    """Open a stream, and yield its events as topic and fragment."""
     with site.client(person).stream("GET", f"/live?topic={topics}") as response:
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -43,7 +43,7 @@ def emit(site, seconds=600):
 
 
 def test_listener_gets_its_topics_at_once_and_again_after_a_commit(served):
-    with listening(served, "coming,now,verdict") as found:
+    with open_stream(served, "coming,now,verdict") as found:
         first = dict([next(found), next(found), next(found)])
         assert set(first) == {"coming", "now", "verdict"}
 
@@ -53,8 +53,8 @@ def test_listener_gets_its_topics_at_once_and_again_after_a_commit(served):
         assert "The next 24 hours" in coming
 
 
-def test_trigger_due_at_once_is_not_among_those_to_come(served):
-    with listening(served, "coming,now") as found:
+def test_trigger_due_at_once_is_not_among_the_coming_ones(served):
+    with open_stream(served, "coming,now") as found:
         due, later = emit(served, seconds=0), None
         for topic, fragment in found:
             if topic == "now" and due in fragment and later is None:
@@ -67,7 +67,7 @@ def test_trigger_due_at_once_is_not_among_those_to_come(served):
 
 def test_fragment_has_no_form_and_nothing_of_a_person(served):
     for person in ("ada", "bob"):
-        with listening(served, "now,verdict,inbox", person) as found:
+        with open_stream(served, "now,verdict,inbox", person) as found:
             fragments = dict([next(found), next(found), next(found)])
 
         assert set(fragments) == {"now", "verdict", "inbox"}
@@ -77,7 +77,7 @@ def test_fragment_has_no_form_and_nothing_of_a_person(served):
 
 
 def test_fragment_is_equal_to_that_of_the_page(served):
-    with listening(served, "verdict,inbox") as found:
+    with open_stream(served, "verdict,inbox") as found:
         fragments = dict([next(found), next(found)])
 
     page = " ".join(served.get("/").text.split())
@@ -93,15 +93,15 @@ def test_unknown_topic_is_refused(site, topics):
 def test_stream_needs_a_login_and_ends_with_that(served):
     assert served.get("/live?topic=now", "").status_code == 403
 
-    with listening(served, "verdict", "cal") as found:
+    with open_stream(served, "verdict", "cal") as found:
         next(found)
         assert served.post("/logout", {}, "cal").status_code == 303
-        emit(served, seconds=0)  # the verdict counts it
-        assert all(topic == "verdict" for topic, _ in found)  # it ends, by itself
+        emit(served, seconds=0)  # the verdict includes the trigger
+        assert all(topic == "verdict" for topic, _ in found)  # the stream ends without a request of the client
 
 
 def test_stream_ends_with_the_page(served):
-    with listening(served, "verdict") as found:
+    with open_stream(served, "verdict") as found:
         next(found)
         served.process.terminate()
         assert list(found) == []
@@ -109,12 +109,12 @@ def test_stream_ends_with_the_page(served):
     assert served.process.wait() == 0
 
 
-def test_page_has_the_file_open_only_for_readers(served):
+def test_page_opens_the_file_only_for_readers(served):
     assert open_files(served.process.pid, served.database) == []
     served.get("/now")
     until(lambda: open_files(served.process.pid, served.database) == [], "the file was closed again")
 
-    with listening(served, "verdict") as found:
+    with open_stream(served, "verdict") as found:
         next(found)
         assert open_files(served.process.pid, served.database)
 
@@ -144,11 +144,11 @@ def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(served):
     until(lambda: open_files(served.process.pid, served.database) == [], "the end of all")
 
 
-def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_path):
+def test_kill_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_path):
     (tmp_path / "app.py").write_text(APP)
     with serving(database) as site, a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
-        with listening(site, "verdict") as found:
+        with open_stream(site, "verdict") as found:
             next(fragment for _, fragment in found if "no daemon runs" not in fragment)
 
             daemon.kill()
@@ -156,9 +156,9 @@ def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_pat
             assert "down: no daemon runs" in next(fragment for _, fragment in found if "no daemon" in fragment)
 
 
-def test_stream_survives_a_file_that_goes_and_comes_back(served, tmp_path):
+def test_stream_survives_a_file_that_disappears_and_returns(served, tmp_path):
     served.services.close()
-    with listening(served, "verdict") as found:
+    with open_stream(served, "verdict") as found:
         next(found)
         served.database.rename(tmp_path / "away")
         next(fragment for _, fragment in found if "no such database" in fragment)

@@ -18,7 +18,7 @@ from craftcore.web.site import Asked
 from tests.support.web_actions import ADA, make_site
 
 SECRET = "§" * 12
-"""No other text of these tests has this sign, so that a part of the secret is found as well."""
+"""No other text of these tests has this character, so a part of the secret is found as well."""
 SIGNS = st.characters(exclude_characters="§")
 TEXT = st.text(SIGNS, max_size=10)
 JSON = st.recursive(
@@ -48,8 +48,8 @@ def secret_keys(draw):
 
 
 @st.composite
-def hidden_values(draw, max_encoded=3):
-    """A value in which the secret stands under a secret key, with other values around it and text in between."""
+def values_with_secrets(draw, max_encoded=3):
+    """Draw a value that has the secret under a secret key, with other values and text around it."""
     value = {**draw(st.dictionaries(TEXT, JSON, max_size=2)), draw(secret_keys()): draw(st.sampled_from(SECRETS))}
     for _ in range(draw(st.integers(0, max_encoded))):
         around = draw(st.lists(JSON, max_size=2))
@@ -61,38 +61,38 @@ SECRETS = [SECRET, [SECRET, 1], {"value": [{"inner": SECRET}]}, json.dumps({"a":
 
 
 @settings(max_examples=25)
-@given(hidden_values(), st.sampled_from([None, 1]))
+@given(values_with_secrets(), st.sampled_from([None, 1]))
 def test_secret_is_masked_at_any_depth_and_in_json_inside_text(value, indent):
     assert "§" not in masked_text(value, MASKED, indent)
     assert "§" not in masked_text({"all": [value]}, MASKED, indent)
 
 
-def is_told(text: str) -> bool:
-    """Tell whether a part of the secret is in a text, as it is or escaped."""
+def has_secret(text: str) -> bool:
+    """Return whether a text has a part of the secret, plain or escaped."""
     return "§" in text or "u00a7" in text
 
 
 @settings(max_examples=25)
-@given(hidden_values(), ENCODE, st.integers(0, 100))
+@given(values_with_secrets(), ENCODE, st.integers(0, 100))
 @example(f'{{"password\\"": "{SECRET}"}}', encode_quotes, 100)
 def test_secret_in_cut_json_is_masked(value, encode, percent):
     text = encode(value)
     cut = text[: len(text) * percent // 100]
 
     shown = masked_text(cut, MASKED)
-    assert not is_told(shown)
+    assert not has_secret(shown)
     assert masked_text(shown, MASKED) == shown
-    assert not is_told(masked_text({"before": cut, "after": None}, MASKED))
-    assert not is_told(masked_text(f"the answer was {text}, and no more", MASKED))
+    assert not has_secret(masked_text({"before": cut, "after": None}, MASKED))
+    assert not has_secret(masked_text(f"the answer was {text}, and no more", MASKED))
 
 
 @settings(max_examples=25)
-@given(hidden_values(), ENCODE, st.integers(0, 90))
+@given(values_with_secrets(), ENCODE, st.integers(0, 90))
 def test_secret_in_json_with_its_middle_cut_out_is_masked(value, encode, keep):
-    """Also where the middle had the key, and the end has what is left of the value."""
+    """The key may be in the cut part, and the rest of the value at the end of the text."""
     text = shorten(encode({"first": 1, "value": value}), keep + 2)
 
-    assert not is_told(masked_text(text, MASKED))
+    assert not has_secret(masked_text(text, MASKED))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_secret_in_json_with_its_middle_cut_out_is_masked(value, encode, keep):
     ],
     ids=range(14),
 )
-def test_text_that_is_hardly_json_is_shown_without_its_secret(text, shown):
+def test_malformed_json_is_shown_without_its_secret(text, shown):
     assert masked_text(text, MASKED) == shown
     assert masked_text([text], MASKED) == json.dumps([shown], ensure_ascii=False)
 
@@ -151,7 +151,7 @@ def test_value_without_secret_keys_keeps_its_spelling(value, encode, times, end)
 
 @settings(max_examples=25)
 @given(st.text(SIGNS, max_size=60) | st.text("{}[]\"':\\, \nau0022", max_size=60))
-def test_text_of_any_signs_without_a_secret_is_unchanged(text):
+def test_text_of_any_characters_without_a_secret_is_unchanged(text):
     assert masked_text(text, [SECRET]) == text
     assert masked_text(text, []) == text
 
@@ -173,8 +173,8 @@ def test_prose_and_values_that_name_a_secret_are_shown(text):
 
 
 @pytest.mark.parametrize("sign", ['"', "\\", '\\"', '":', "\\u0022", "' :", '" ', '{"', "[\n", '"\\n'])
-def test_long_text_of_any_sign_is_read_once(sign):
-    """A pattern that reads a text again for each sign of it would take hours here."""
+def test_long_text_of_any_character_is_read_once(sign):
+    """A pattern with quadratic time would take hours here."""
     text = sign * 100_000
 
     assert masked_text(text, MASKED) in (text, TOO_DEEP)

@@ -15,7 +15,7 @@ from tests.support.web_site import in_process
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with an app and an empty database."""
+    """Return a folder with an app and an empty database."""
     (tmp_path / "app.py").write_text(APP)
     VirtualCore(tmp_path / "agent.db", VirtualClock()).close()
     return tmp_path
@@ -27,7 +27,7 @@ def emit(site, workflow, **more):
 
 
 def section(text, name, *, raw=False):
-    """The words of one section of the page; `raw`: its HTML."""
+    """Return the text of a section of the page, or its HTML if `raw`."""
     [found] = re.findall(rf'<section aria-label="{re.escape(name)}">(.*?)</section>', text, re.DOTALL)
     return found if raw else " ".join(re.sub(r"<[^>]*>", " ", found).split())
 
@@ -59,7 +59,7 @@ async def report(ctx: TaskContext) -> None:
 """
 
 
-def test_running_task_tells_its_progress_and_leads_to_its_cancellation(folder):
+def test_running_task_has_its_progress_and_a_link_to_its_cancellation(folder):
     (folder / "app.py").write_text(WRITER)
     with a_daemon(folder, "app:app") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
@@ -78,7 +78,7 @@ def test_running_task_tells_its_progress_and_leads_to_its_cancellation(folder):
         assert "writing" not in of_bob, "a person who may only look sees no payload"
 
 
-def test_page_says_how_the_last_daemon_ended_and_lists_cut_off_work(folder):
+def test_page_shows_the_end_of_the_last_daemon_and_its_interrupted_work(folder):
     with a_daemon(folder, "app:app") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
         running = emit(site, "slow")
@@ -127,7 +127,7 @@ def test_paused_daemon_is_named_on_the_page(folder):
         assert "paused" in site.get("/health").text
 
 
-def test_empty_database_has_a_page_that_says_so(folder):
+def test_empty_database_has_a_page_with_empty_states(folder):
     with in_process(folder / "agent.db") as site:
         text = site.get("/now").text
 
@@ -162,7 +162,7 @@ def test_hostile_names_are_text_on_the_page(folder):
         assert "\x1b" not in text
 
 
-def test_page_without_its_file_says_so(folder):
+def test_page_without_its_file_names_the_missing_file(folder):
     with in_process(folder / "agent.db") as site:
         site.services.close()
         for name in ("agent.db", "agent.db-wal", "agent.db-shm"):

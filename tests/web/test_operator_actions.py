@@ -19,7 +19,7 @@ FINDS = [name for name in ACTIONS if ACTIONS[name].find is not None]
 
 
 def find_error(here, name) -> str:  # noqa: F811
-    """The error of the dead letter, as its page names it; '' for an action that names none."""
+    """Return the error code of the dead letter, or '' for an action without one."""
     if not name.endswith(" --all"):
         return ""
     with here.core.reading() as reader:
@@ -27,7 +27,7 @@ def find_error(here, name) -> str:  # noqa: F811
 
 
 def send_as_seen(site, here, name, once="once", person=ADA, error=None):  # noqa: F811
-    """Send a form as it was loaded just now. `error` None: that of the dead letter now."""
+    """Load a form and send it. `error` None: the current error of the dead letter."""
     action = ACTIONS[name]
     seen = state_now(site, action, subject_of(action, here.world))
     error = find_error(here, name) if error is None else error
@@ -64,7 +64,7 @@ def test_action_is_audited_with_its_person_and_done_once(site, here, cli, name):
 
 @pytest.mark.parametrize("name", FINDS)
 def test_form_that_is_sent_twice_is_done_once(site, here, name):  # noqa: F811
-    """The second has the state of before in it, as a double tap has: it is no stale form."""
+    """The second form has the state before the first one, as after a double tap. It is not refused as stale."""
     seen = state_now(site, ACTIONS[name], subject_of(ACTIONS[name], here.world))
     send(site, name, here.world, seen=seen, once="once")
 
@@ -84,7 +84,7 @@ def test_stale_form_is_refused(site, here, name):  # noqa: F811
 
 
 def test_form_that_is_sent_again_with_other_content_is_refused(site, here):  # noqa: F811
-    """A browser that goes back fills in the form as it was, with its name."""
+    """After the back button, a browser fills in the form with its old name."""
     send_as_seen(site, here, "task signal")
 
     with pytest.raises(StateRefused, match="with other content"):
@@ -103,7 +103,7 @@ def test_second_answer_is_refused_and_names_the_first_person(site, here):  # noq
 
 
 def test_occurrence_that_was_not_seen_is_not_skipped(site, here):  # noqa: F811
-    """Two people have the same page open: each means the occurrence that is next on it."""
+    """Two people have the same page open, and each wants to skip the next occurrence that it shows."""
     seen = state_now(site, ACTIONS["schedule skip-next"], "nightly")
     send(site, "schedule skip-next", here.world, seen=seen, once="first")
 
@@ -132,7 +132,7 @@ def test_hold_that_was_not_seen_is_not_released(site, here, cli):  # noqa: F811
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_look_is_no_permission_to_act(site, here, name):  # noqa: F811
+def test_permission_to_look_does_not_include_actions(site, here, name):  # noqa: F811
     with pytest.raises(PermissionRefused):
         send_as_seen(site, here, name, person=BOB)
 
@@ -154,9 +154,9 @@ def test_second_action_is_refused_as_by_the_command(site, here, cli, database, t
     send_as_seen(site, here, name)
     site.services.close()
     here.core.close()
-    for file in database.parent.glob("agent.db*"):  # with the WAL, which a reader may have kept
+    for file in database.parent.glob("agent.db*"):  # with the WAL, which a reader may have open
         shutil.copy(file, tmp_path / file.name.replace("agent", "other"))
-    of_all = name in ("dead requeue", "schedule reanchor")  # by default the command means all there are
+    of_all = name in ("dead requeue", "schedule reanchor")  # the default of the command is all
     subject = subject_of(ACTIONS[name], here.world)
     command = [*name.split(), subject] if of_all else line(name, BY_HAND[name], here.world)
 
@@ -168,7 +168,7 @@ def test_second_action_is_refused_as_by_the_command(site, here, cli, database, t
 
     if isinstance(by_page, CraftcoreError):
         assert by_command.code == by_page.exit_code, (by_command, by_page)
-        if not isinstance(by_page, NotFound):  # which the command says in more words
+        if not isinstance(by_page, NotFound):  # the message of the command is longer
             assert by_page.message.split(";")[0] in by_command.err
     else:
         assert isinstance(by_page, Redirect)

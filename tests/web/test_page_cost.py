@@ -25,16 +25,16 @@ from craftcore.web.site import Asked, Site
 HISTORIES = (2_000, 6_000)
 LONG_HISTORIES = (30_000, 90_000)
 STEPS = 50
-"""Steps of SQLite's machine between two counts."""
+"""Steps of the SQLite virtual machine between two counts."""
 ADA = WebPerson(name="ada", may="act")
-OF_ONE = {"/triggers/{id}": "", "/records/{id}": "exec-{}.1"}
+PAGES_OF_A_ROW = {"/triggers/{id}": "", "/records/{id}": "exec-{}.1"}
 SEARCHES = {"/find"}
-"""Pages whose work grows up to that number of rows."""
+"""Pages whose work grows until a search reaches its row limit."""
 FILTERS = {"/tasks": "workflow", "/triggers": "workflow", "/audit": "action"}
 
 
 @contextmanager
-def counting_work() -> Iterator[list[int]]:
+def count_work() -> Iterator[list[int]]:
     """Count the steps of the connections that are opened inside the block."""
     work = [0]
 
@@ -75,10 +75,10 @@ def long_sites(tmp_path_factory) -> list[Site]:
 
 
 def ask(site, function, id, query):
-    """Return how many steps a page takes, and its status."""
+    """Return the number of steps of a page, and its status."""
     asked = Asked(person=ADA, address="/", path={"id": id}, query=query, form={})
-    site.verdicts.read()  # once a second for all pages; it is not measured with each
-    with counting_work() as work:
+    site.verdicts.read()  # the verdict is read once a second for all pages, so it is not measured
+    with count_work() as work:
         answer = site._answer(function, asked)
     return work[0], answer.status_code
 
@@ -121,7 +121,7 @@ def test_verdict_costs_the_same_after_more_history(sites):
     work = []
     for site in sites:
         site.verdicts.forget()
-        with counting_work() as steps:
+        with count_work() as steps:
             site.verdicts.read()
         work.append(steps[0])
 

@@ -34,21 +34,21 @@ def browser():
 
 
 @pytest.fixture
-def own(database):
-    """A page that a test changes."""
+def own_site(database):
+    """Serve a page for a single test, which may change it."""
     with serving(database, port=free_port()) as site:
         yield site
 
 
 @pytest.fixture
-def person(browser, own):
-    with visitor(browser, own) as found:
+def person(browser, own_site):
+    with visitor(browser, own_site) as found:
         yield found
         assert found.faults == []
 
 
 def emit(site, name):
-    """Emit a trigger that is due at once, which the fragment of this moment shows."""
+    """Emit a trigger that is due at once; the fragment of current work shows the trigger."""
     services = site.services
     with services.transaction() as tx:
         services.triggers.emit(tx, TriggerSpec(workflow=name))
@@ -65,32 +65,32 @@ def test_script_is_small_as_shipped():
 
 
 @in_chromium
-def test_commit_is_shown_without_a_reload(own, person):
+def test_commit_is_shown_without_a_reload(own_site, person):
     page = person.open("/now")
     page.evaluate("window.kept = 'yes'")
 
-    emit(own, "fresh")
+    emit(own_site, "fresh")
 
     page.wait_for_selector("td:has-text('fresh')")
     assert page.evaluate("window.kept") == "yes"
 
 
 @in_chromium
-def test_timeline_is_not_shown_any_more_when_the_database_is_gone(own, person):
+def test_timeline_disappears_with_the_database(own_site, person):
     page = person.open("/now")
     page.wait_for_selector("[data-live=coming] section")
 
-    own.database.unlink()
+    own_site.database.unlink()
 
     page.wait_for_selector("[data-live=now] .failed:has-text('no such database')")
     page.wait_for_selector("[data-live=coming] section", state="detached")
 
 
 @in_chromium
-def test_open_details_keep_their_fragment_until_a_key(own, person):
+def test_open_details_keep_their_fragment_until_a_key(own_site, person):
     page = person.open("/now")
     page.click("summary:has-text('query') >> nth=0")
-    emit(own, "fresh")
+    emit(own_site, "fresh")
 
     page.wait_for_selector(".changed")
     assert "fresh" not in page.inner_text("main")
@@ -103,29 +103,29 @@ def test_open_details_keep_their_fragment_until_a_key(own, person):
 
 
 @in_chromium
-def test_focus_and_selection_keep_their_fragment_and_a_tap_shows_the_change(own, person):
+def test_focus_and_selection_keep_their_fragment_and_a_tap_shows_the_change(own_site, person):
     page = person.open("/now")
     page.focus("main table a >> nth=0")
-    emit(own, "first")
+    emit(own_site, "first")
     page.wait_for_selector(".changed")
     assert page.evaluate("document.activeElement.tagName") == "A"
     page.click(".changed button")
     page.wait_for_selector("td:has-text('first')")
 
     page.evaluate("document.activeElement.blur(); getSelection().selectAllChildren(document.querySelector('main h2'))")
-    emit(own, "second")
+    emit(own_site, "second")
     page.wait_for_selector(".changed")
     assert "second" not in page.inner_text("main")
 
 
 @in_chromium
-def test_hidden_tab_closes_its_connection_and_reads_afresh_when_shown(own, person):
+def test_hidden_tab_closes_its_connection_and_reloads_when_shown(own_site, person):
     page = person.open("/now")
-    until(lambda: is_watched(own), "the connection")
+    until(lambda: is_watched(own_site), "the connection")
 
     page.evaluate(HIDE, True)
-    until(lambda: not is_watched(own), "its end")
-    emit(own, "meanwhile")
+    until(lambda: not is_watched(own_site), "its end")
+    emit(own_site, "meanwhile")
 
     page.evaluate(HIDE, False)
 
@@ -133,7 +133,7 @@ def test_hidden_tab_closes_its_connection_and_reads_afresh_when_shown(own, perso
 
 
 @in_chromium
-def test_moments_are_in_the_zone_of_the_reader_with_utc_in_the_title(own, person):
+def test_moments_are_in_the_zone_of_the_reader_with_utc_in_the_title(own_site, person):
     session = person.context.new_cdp_session(person.page)
     session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
     page = person.open("/health")
@@ -146,11 +146,11 @@ def test_moments_are_in_the_zone_of_the_reader_with_utc_in_the_title(own, person
 
 
 @in_chromium
-def test_keys_go_to_pages_find_rows_and_help(own, person):
+def test_keys_go_to_pages_find_rows_and_help(own_site, person):
     page = person.open("/now")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.name") == "q"
-    page.keyboard.type("g")  # typed, not a command
+    page.keyboard.type("g")  # typed text, not a shortcut
     page.keyboard.type("s")
     assert page.url.endswith("/now")
     page.evaluate("document.activeElement.blur()")
@@ -169,11 +169,11 @@ def test_keys_go_to_pages_find_rows_and_help(own, person):
 
     page.keyboard.press("g")
     page.keyboard.press("i")
-    page.wait_for_url(f"{own.address}/")
+    page.wait_for_url(f"{own_site.address}/")
 
 
 @in_chromium
-def test_theme_is_chosen_by_a_button_and_kept(own, person):
+def test_theme_is_chosen_by_a_button_and_kept(own_site, person):
     page = person.open("/now")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
@@ -188,12 +188,12 @@ def test_theme_is_chosen_by_a_button_and_kept(own, person):
 
 
 @in_chromium
-def test_lost_server_is_named_and_the_page_stays(own, browser):
-    with visitor(browser, own) as person:
+def test_lost_server_is_named_and_the_page_stays(own_site, browser):
+    with visitor(browser, own_site) as person:
         page = person.open("/now")
-        until(lambda: is_watched(own), "the connection")
+        until(lambda: is_watched(own_site), "the connection")
 
-        own.process.terminate()
+        own_site.process.terminate()
 
         page.wait_for_selector("#connection")
         assert "not connected" in page.inner_text("#connection")

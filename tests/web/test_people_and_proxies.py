@@ -70,7 +70,7 @@ def test_link_logs_in_once_within_5_minutes(clock):
     assert people.use_link(link) is None
 
 
-def test_30_wrong_tokens_of_any_name_end_the_tries_of_a_minute(clock):
+def test_30_wrong_tokens_of_any_name_block_the_logins_of_a_minute(clock):
     people = make_people(clock)
     for number in range(WRONG_IN_ALL):
         assert people.check_token(f"name {number}", "wrong") is None
@@ -116,7 +116,7 @@ USER, SECRET = ("Remote-User", "ada"), ("X-Craftcore-Proxy", "sesame")
         ([], True, "sesame", None),
     ],
 )
-def test_user_of_a_proxy_counts_only_from_the_proxy(lines, on_port, secret, found):
+def test_user_of_a_proxy_is_accepted_only_from_the_proxy(lines, on_port, secret, found):
     judged = judge_proxy(headers(*lines), trusted_header="Remote-User", trusted_secret=secret, on_port=on_port)
 
     assert (judged.status if isinstance(judged, Refusal) else judged) == found
@@ -141,7 +141,7 @@ def test_unlisted_user_may_look_at_most(clock, unknown, may):
 @given(
     st.lists(st.tuples(st.sampled_from(["host", "origin", "sec-fetch-site", "cookie", "x"]), st.binary(max_size=40)))
 )
-def test_any_header_is_judged_without_an_error(lines):
+def test_any_header_is_checked_without_an_error(lines):
     given_headers = Headers([(name.encode(), value) for name, value in lines])
 
     judge_host(given_headers, ["page.example"])

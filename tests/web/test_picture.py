@@ -1,4 +1,4 @@
-"""The picture of a task: each event, wait and death is drawn once, in order, from a row."""
+"""The picture of a task: each event, wait and crash is drawn once, in order, from a row."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from craftcore.web.pictures.scale import WIDTH, make_scale
 from tests.support.cells import cells
 from tests.support.crash_histories import CrashHistory, HistoryBuilder
 
-DEATHS = (MarkKind.CRASH, MarkKind.LOST)
+CRASHES = (MarkKind.CRASH, MarkKind.LOST)
 
 
 def rows_of(history: TaskHistory) -> set[str]:
-    """The rows that a mark may come from."""
+    """Return the rows that a mark can have as its source."""
     return {
         f"task {history.task.id}",
         *(f"record {head.id}" for head in history.heads),
@@ -35,8 +35,8 @@ def rows_of(history: TaskHistory) -> set[str]:
     }
 
 
-def begun() -> CrashHistory:
-    """A task whose first attempt has begun, and nothing else."""
+def make_begun_task() -> CrashHistory:
+    """Return the history of a task whose first attempt has only begun."""
     known = HistoryBuilder(2, steps=0).build()
     assert [event.type for event in known.history.events] == ["INTENT_RECEIVED"]
     return known
@@ -46,13 +46,13 @@ def marks(picture: Picture, *kinds: MarkKind) -> list[Mark]:
     return [mark for mark in picture.marks if mark.kind in kinds]
 
 
-def judge(known: CrashHistory) -> Picture:
-    """Each row is drawn once and in order, and no mark is made up."""
+def check_picture(known: CrashHistory) -> Picture:
+    """Check that each row is drawn once and in order, and that each mark has a row."""
     history, picture = known.history, make_picture(known.history)
-    drawn = Counter((mark.kind in DEATHS, mark.kind, mark.row) for mark in picture.marks if mark.kind != MarkKind.TASK)
+    drawn = Counter((mark.kind in CRASHES, mark.kind, mark.row) for mark in picture.marks if mark.kind != MarkKind.TASK)
     assert set(drawn.values()) == {1}
     assert {mark.row for mark in picture.marks} <= rows_of(history)
-    judge_order(known, picture)
+    check_order(known, picture)
     assert sorted(mark.row for mark in marks(picture, MarkKind.WAIT)) == sorted(
         f"wait {one.id}" for one in history.waits
     )
@@ -61,12 +61,12 @@ def judge(known: CrashHistory) -> Picture:
     answered = [one for one in history.questions if one.status is QuestionStatus.ANSWERED]
     answers = Counter(mark.label for mark in marks(picture, MarkKind.ANSWER) if mark.row.startswith("question"))
     assert answers == ({"ada (web): publish": len(answered)} if answered else {})
-    judge_places(picture)
+    check_places(picture)
     return picture
 
 
-def judge_order(known: CrashHistory, picture: Picture) -> None:
-    """Events and deaths come as they happened; a crash lies between the last known moment and the next start."""
+def check_order(known: CrashHistory, picture: Picture) -> None:
+    """Check that marks are in the order of the events, and a crash is between the last event and the next start."""
     idle = known.crashes - set(known.happened)
     order = [mark for mark in picture.marks if mark.row.startswith(("event", "epoch")) and mark.row not in idle]
     assert [mark.row for mark in order] == known.happened
@@ -81,8 +81,8 @@ def judge_order(known: CrashHistory, picture: Picture) -> None:
             assert all(later.moment >= mark.until for later in order[place + 1 :])
 
 
-def judge_places(picture: Picture) -> None:
-    """Each mark has one place, within its lane and the picture, and a later one lies further to the right."""
+def check_places(picture: Picture) -> None:
+    """Check that each mark has one place, within its lane and the picture, and later marks are further right."""
     shapes = [shape for row in picture.rows for shape in row.shapes]
     assert Counter(id(shape.mark) for shape in shapes) == Counter(map(id, picture.marks))
     for row in picture.rows:
@@ -97,21 +97,21 @@ def judge_places(picture: Picture) -> None:
 
 
 @pytest.mark.parametrize("hundred", cells(range(10)))
-def test_events_waits_and_deaths_of_seeded_crash_histories_are_drawn_once_in_order(hundred):
+def test_events_waits_and_crashes_of_seeded_histories_are_drawn_once_in_order(hundred):
     for seed in range(100 * hundred, 100 * hundred + 100):
-        judge(HistoryBuilder(seed).build())
+        check_picture(HistoryBuilder(seed).build())
 
 
 @settings(max_examples=25)
 @given(seed=st.integers(min_value=1_000), steps=st.integers(min_value=0, max_value=120), setbacks=st.booleans())
 def test_crash_history_of_any_length_is_drawn_once_in_order(seed, steps, setbacks):
     known = HistoryBuilder(seed, steps=steps, setbacks=setbacks).build()
-    picture = judge(known)
+    picture = check_picture(known)
     assert setbacks or not picture.was_clock_set_back
 
 
 def test_long_idle_time_is_folded_and_work_is_not():
-    known = begun()
+    known = make_begun_task()
     [head], [first] = known.history.heads, known.history.events
     again = head._replace(id="exec-t.2", attempt=2, epoch=8, created_at=first.at + 18_000)
     history = replace(
@@ -141,13 +141,13 @@ def test_scale_of_any_moments_keeps_their_order_and_fits():
 
 
 def test_picture_of_too_many_events_is_refused():
-    known = begun()
+    known = make_begun_task()
     with pytest.raises(ValueError, match="at most 2,000 events"):
         make_picture(replace(known.history, events=known.history.events * (EVENTS_MAX + 1)))
 
 
 def test_picture_of_a_task_without_any_record_has_its_begin():
-    known = begun()
+    known = make_begun_task()
     picture = make_picture(replace(known.history, heads=(), events=(), starts=()))
     assert [mark.label for mark in picture.marks] == ["report is requested"]
 

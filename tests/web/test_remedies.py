@@ -37,7 +37,7 @@ def test_command_with_an_id_leads_to_its_page(beginning, pages):
 
 
 @pytest.mark.parametrize(("command", "address"), LISTS.items())
-def test_command_without_an_id_leads_to_the_page_of_the_same(command, address):
+def test_command_without_an_id_leads_to_the_page_of_its_subject(command, address):
     assert find_page(("craftcore", *command.split())) == address
 
 
@@ -81,7 +81,7 @@ def test_command_of_another_program_names_no_database():
     assert printed(("chmod", "600", "/a place/x")) == ": <code>chmod 600 &#39;/a place/x&#39;</code>"
 
 
-def test_commands_end_their_sentence_and_lead_away_from_here():
+def test_commands_end_their_sentence_and_link_to_other_pages():
     text = printed(("craftcore", "task", "retry", "t 1"), ("craftcore", "task", "show", "t2"), address="/tasks/t 1")
 
     shown = html.unescape(re.sub("<[^>]*>", "", text))

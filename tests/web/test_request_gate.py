@@ -16,12 +16,12 @@ from tests.support.raw_http import Answer, connected, exchange, receive_all, req
 from tests.support.web_site import SAME_ORIGIN, TOKENS, ServedSite, serving
 
 PASSED = 303
-"""The status of a page that sends a browser to its login: the gate let the request in."""
+"""The status of a redirect to the login, which shows that the gate admitted the request."""
 
 
 @pytest.fixture(scope="module")
 def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
-    """One page for all cases: what they do changes no row."""
+    """Serve one page for all tests, because none of them changes a row."""
     path = tmp_path_factory.mktemp("gate") / "agent.db"
     shutil.copy(made[1], path)
     with serving(path) as site:
@@ -29,7 +29,7 @@ def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def cookie_of(site: ServedSite, person: str) -> str:
-    """The header line of a person who is logged in."""
+    """Log a person in, and return the cookie header."""
     [(name, value)] = site.client(person).cookies.items()
     return f"Cookie: {name}={value}"
 
@@ -69,7 +69,7 @@ def test_foreign_host_is_refused_before_anything_is_read(page, host):
 
 
 def test_host_is_named_once(page):
-    """HTTP/1.1 demands a host, and RFC 9112 a 400 for several; an older client that names none is refused, too."""
+    """HTTP/1.1 requires a host, and RFC 9112 a 400 for several; an older client without a host is also refused."""
     assert request(page.socket, host=None).status == 400
     assert request(page.socket, "/", "Host: localhost").status == 400
     assert request(page.socket, "/", "Host: evil.example").status == 400
@@ -79,15 +79,15 @@ def test_host_is_named_once(page):
 
 
 def test_address_in_the_request_line_is_no_other_host(page):
-    """A proxy's form of the request line names a host of its own: no page has such an address."""
+    """A request line in the form for proxies contains a host; no page has such an address."""
     answer = request(page.socket, "http://evil.example/", cookie_of(page, "ada"))
 
     assert answer.status == 404
     assert request(page.socket, "http://evil.example/", host="evil.example").status == 421
 
 
-def send_nothing(site: ServedSite, *lines: str, host: str = "localhost") -> int:
-    """The status of a form that ada sends about a question that is not there: 404 when the gate lets it in."""
+def send_form(site: ServedSite, *lines: str, host: str = "localhost") -> int:
+    """Send a form about a missing question, and return the status: 404 if the gate admits it."""
     body = urlencode({"once": "x", "seen": "OPEN", "option": "0"}).encode()
     cookie = cookie_of(site, "ada")
     return request(site.socket, "/q/nothing/answer", cookie, *lines, method="POST", host=host, body=body).status
@@ -107,7 +107,7 @@ def send_nothing(site: ServedSite, *lines: str, host: str = "localhost") -> int:
     ],
 )
 def test_form_from_the_page_itself_is_let_in(page, lines, host):
-    assert send_nothing(page, *lines, host=host) == 404
+    assert send_form(page, *lines, host=host) == 404
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_form_from_the_page_itself_is_let_in(page, lines, host):
     ],
 )
 def test_form_from_elsewhere_is_refused(page, lines):
-    assert send_nothing(page, *lines) == 403
+    assert send_form(page, *lines) == 403
 
 
 def test_form_from_another_host_of_the_settings_is_refused(page):
-    assert send_nothing(page, "Origin: http://localhost", host="page.example") == 403
+    assert send_form(page, "Origin: http://localhost", host="page.example") == 403
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_pages_are_not_shown_without_a_login(page):
 
 
 def test_login_leads_to_the_page_that_was_asked_for(page):
-    """With its filter. An address that leads elsewhere leads to the inbox."""
+    """The redirect keeps the filter. An address of another site is replaced by the inbox."""
     same, site = "Sec-Fetch-Site: same-origin", page.socket
     for path, reached in (("/tasks?status=DONE&session=a%20b", None), ("/q/%C3%A9", None), ("//evil.example/", "/")):
         [login] = request(site, path).values("location")
@@ -201,8 +201,8 @@ def test_request_with_two_lengths_is_refused_and_its_connection_closed(page):
     assert received.count("HTTP/1.1 ") == 1, received
 
 
-def test_cookies_of_other_programs_of_this_machine_are_no_hindrance(page):
-    """Cookies do not tell ports apart, so a badly written one of another program comes along."""
+def test_cookies_of_other_programs_of_this_machine_are_ignored(page):
+    """Cookies are shared between ports, so a malformed cookie of another program arrives as well."""
     mine = cookie_of(page, "ada").removeprefix("Cookie: ")
 
     for line in (f'a={{"b": [1]}}; {mine}', f"=; ;; {mine};", f'{mine}; c="', f"é=1; {mine}", f"a=b=c;{mine}"):
@@ -212,7 +212,7 @@ def test_cookies_of_other_programs_of_this_machine_are_no_hindrance(page):
     assert request(page.socket, "/", f"Cookie: {name}=of-another-program; {mine}").status == 200
 
 
-def test_login_sets_a_cookie_that_scripts_and_other_sites_do_not_get(page):
+def test_login_sets_a_cookie_without_access_for_scripts_and_other_sites(page):
     body = urlencode({"name": "ada", "token": TOKENS["ada"]}).encode()
     same = "Sec-Fetch-Site: same-origin"
     plain = request(page.socket, "/login", same, method="POST", body=body)
@@ -226,7 +226,7 @@ def test_login_sets_a_cookie_that_scripts_and_other_sites_do_not_get(page):
         assert not any(part.startswith("domain") for part in given)
 
 
-def test_logged_out_cookie_is_worth_nothing(page):
+def test_logged_out_cookie_is_refused(page):
     body = urlencode({"name": "cal", "token": TOKENS["cal"]}).encode()
     same = "Sec-Fetch-Site: same-origin"
     [cookie] = request(page.socket, "/login", same, method="POST", body=body).values("set-cookie")
@@ -274,8 +274,8 @@ EXPECTED = {
 }
 
 
-def answers_of_every_kind(site: ServedSite) -> dict[str, Answer]:
-    """One answer for each way in which a request can end."""
+def collect_answers(site: ServedSite) -> dict[str, Answer]:
+    """Return an answer of each kind."""
     cookie, same = cookie_of(site, "ada"), "Sec-Fetch-Site: same-origin"
     form = partial(request, site.socket, method="POST", body=b"once=x")
     answers = {
@@ -302,7 +302,7 @@ def answers_of_every_kind(site: ServedSite) -> dict[str, Answer]:
 
 
 def test_answers_have_the_headers_that_protect_their_reader(page):
-    answers = answers_of_every_kind(page)
+    answers = collect_answers(page)
 
     statuses = {name: answer.status for name, answer in answers.items()}
     assert statuses == EXPECTED
@@ -323,7 +323,7 @@ def test_style_and_script_come_from_the_page_alone():
 
 
 def test_sixth_wrong_token_of_a_minute_is_not_compared(site):
-    """Nor is the right one: whoever guesses learns nothing more."""
+    """The right token is not compared either, so further guesses give no information."""
     client = site.client()
     tries = [client.post("/login", data={"name": "bob", "token": f"no {n}"}, headers=SAME_ORIGIN) for n in range(6)]
     right = client.post("/login", data={"name": "bob", "token": TOKENS["bob"]}, headers=SAME_ORIGIN)
@@ -334,5 +334,5 @@ def test_sixth_wrong_token_of_a_minute_is_not_compared(site):
     assert not any(token in answer.text for answer in tries for token in TOKENS.values())
 
 
-def test_socket_is_for_its_owner_only(page):
+def test_socket_is_accessible_only_to_its_owner(page):
     assert page.socket.stat().st_mode & 0o777 == 0o600

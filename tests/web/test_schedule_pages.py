@@ -31,24 +31,24 @@ STRIP = re.compile(r'<span class="strip" role="img" aria-label="([^"]*)">(.*?)</
 
 
 def strips(text: str) -> list[tuple[str, str]]:
-    """The words and the signs of each strip of a page."""
+    """Return the label and the signs of each strip of a page."""
     return [(html.unescape(label), re.sub("<[^>]*>", "", signs)) for label, signs in STRIP.findall(text)]
 
 
 def words_of(text: str) -> str:
-    """The text of a page without its elements."""
+    """Return the text of a page without its markup."""
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
 
 
 def a_core(path: Path, *, before: float = 0.0, seed: int = 3) -> tuple[VirtualCore, VirtualClock]:
-    """A file of so many seconds before now: the page has the clock of the machine."""
+    """Make a database whose clock is `before` seconds behind the system clock, which the page uses."""
     clock = VirtualClock(now=SystemClock().now() - before, seed=seed)
     return VirtualCore(path, clock), clock
 
 
 @pytest.fixture(scope="module")
 def thirty_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of a daily schedule of Berlin with 30 days: one late, three in a pause, one dead."""
+    """Return a database with 30 days of a daily schedule: one late, three in a pause, one dead."""
     path = tmp_path_factory.mktemp("thirty_days") / "agent.db"
     core, clock = a_core(path, before=30 * DAY)
     now = clock.now() + 30 * DAY
@@ -77,7 +77,7 @@ def thirty_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def backup(thirty_days: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
-    """A copy of it for one test."""
+    """Serve a copy of the database for one test."""
     shutil.copy(thirty_days, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
         core = a_core(tmp_path / "agent.db", seed=5)[0]
@@ -142,7 +142,7 @@ def test_list_shows_each_schedule_with_its_strip(backup):
     assert "at startup" in words_of(text)
 
 
-def test_list_goes_on_after_fifteen_schedules(tmp_path):
+def test_list_continues_after_fifteen_schedules(tmp_path):
     core = a_core(tmp_path / "agent.db")[0]
     for number in range(28):
         put(core, id=f"job-{number:02}")
@@ -212,14 +212,14 @@ def test_schedule_offers_the_actions_that_fit(site: Site, id, actions):
     assert set(re.findall(rf'"/schedules/{id}/(\w+)"', text)) == actions
 
 
-def test_looking_person_sees_no_action(site: Site):
+def test_person_without_permission_sees_no_action(site: Site):
     text = site.get("/schedules/nightly", "bob").text
 
     assert [form.action for form in forms(text)] == ["/logout"]
     assert "/schedules/nightly/" not in text
 
 
-def test_schedule_ahead_of_the_clock_can_go_on_from_now(tmp_path):
+def test_schedule_ahead_of_the_clock_can_be_reanchored(tmp_path):
     core, clock = a_core(tmp_path / "agent.db")
     put(core, id="ahead")
     with core.transaction() as tx:
@@ -256,7 +256,7 @@ def test_run_now_from_the_page_is_in_the_account(site: Site):
 
 
 def make_frequent(tmp_path: Path, lines: int) -> VirtualCore:
-    """A schedule of every minute with so many lines in its account, most of them copies of its first."""
+    """Make a schedule of every minute whose account has `lines` lines, most of them copies of the first one."""
     core, clock = a_core(tmp_path / "agent.db", before=(lines + 1) * 60)
     put(core, id="often", when="every 1m", overlap=Overlap.ALLOW)
     clock.advance(60)

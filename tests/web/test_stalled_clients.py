@@ -1,4 +1,4 @@
-"""Clients that read nothing of an answer: they are closed. The server runs in the test, with its own limits."""
+"""Clients that stop reading a response: their connections are closed. The server runs in the test process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.raw_http import connect, receive_all
 LIMITS = ("HEAD_SECONDS", "STALLED_SECONDS", "TAKEN_SECONDS")
 NEVER, SOON = 3_600.0, 0.05
 PART = b"x" * (1 << 16)
-WHOLE = PART * 64
-"""More than the buffers of a socket hold."""
+LARGE_BODY = PART * 64
+"""A body that exceeds the buffers of a socket."""
 
 
 @dataclass(slots=True)
-class Answering:
-    """An application whose answer ends when the test says so, or when its client is gone."""
+class StreamingApp:
+    """An ASGI application whose response ends at an event of the test or after the disconnect of its client."""
 
     has_enough: asyncio.Event = field(default_factory=asyncio.Event)
     ends: asyncio.Event = field(default_factory=asyncio.Event)
@@ -46,7 +46,7 @@ class Answering:
 
     async def answer_once(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": WHOLE})
+        await send({"type": "http.response.body", "body": LARGE_BODY})
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -55,9 +55,11 @@ class Answering:
 
 
 @asynccontextmanager
-async def listening(where: Path, app: ASGIApp) -> AsyncIterator[ServerState]:
+async def serve_app(where: Path, app: ASGIApp) -> AsyncIterator[ServerState]:
     """Serve an application as `craftcore web` does; the state has the connections."""
-    config = uvicorn.Config(app, interface="asgi3", **server_options())  # uvicorn takes no method for one
+    config = uvicorn.Config(
+        app, interface="asgi3", **server_options()
+    )  # uvicorn does not accept a bound method as an ASGI 3 app
     config.load()
     state = ServerState()
 
@@ -68,15 +70,14 @@ async def listening(where: Path, app: ASGIApp) -> AsyncIterator[ServerState]:
         yield state
 
 
-async def hold(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds."""
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - a connection has no event for it
+        while not condition():  # noqa: ASYNC110 - a connection has no event
             await asyncio.sleep(0.002)
 
 
 def ask(where: Path) -> socket.socket:
-    """Return a connection on which a page was asked for, and nothing is read."""
+    """Return a connection that has requested a page and reads nothing."""
     connection = connect(where)
     connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     return connection
@@ -84,7 +85,7 @@ def ask(where: Path) -> socket.socket:
 
 @pytest.fixture
 def limit(monkeypatch) -> Callable[[str], None]:
-    """Make one limit short, and all others longer than the test."""
+    """Return a function that makes one limit short, and all others longer than the test."""
 
     def set_limit(name: str) -> None:
         for one in LIMITS:
@@ -98,48 +99,48 @@ def limit(monkeypatch) -> Callable[[str], None]:
     [("STALLED_SECONDS", "answer_without_end"), ("TAKEN_SECONDS", "answer_once")],
     ids=["an answer that goes on", "the end of an answer"],
 )
-def test_client_that_takes_nothing_is_cut_off(tmp_path, limit, name, answer):
+def test_client_that_stops_reading_is_disconnected(tmp_path, limit, name, answer):
     limit(name)
     where = tmp_path / "web.sock"
 
     async def stall() -> bytes:
-        answering = Answering()
+        answering = StreamingApp()
 
-        async with listening(where, getattr(answering, answer)) as state:
+        async with serve_app(where, getattr(answering, answer)) as state:
             client = ask(where)
-            await hold(lambda: len(state.connections) == 1)
-            await hold(lambda: not state.connections)
-            await hold(lambda: not state.tasks)
+            await wait_until(lambda: len(state.connections) == 1)
+            await wait_until(lambda: not state.connections)
+            await wait_until(lambda: not state.tasks)
             with client:
                 return await asyncio.to_thread(receive_all, client)
 
     received = asyncio.run(stall())
 
     assert received.startswith(b"HTTP/1.1 200 OK")
-    assert len(received) < len(WHOLE)
+    assert len(received) < len(LARGE_BODY)
     assert not received.endswith(b"0\r\n\r\n")
 
 
-def test_client_that_goes_on_reading_is_not_cut_off(tmp_path, limit):
-    """Its pause is limited only while it lasts."""
+def test_client_that_continues_to_read_is_not_disconnected(tmp_path, limit):
+    """The limit applies to a single pause, not to the whole response."""
     limit("none")
     where = tmp_path / "web.sock"
 
     async def pause_and_read() -> bytes:
-        answering = Answering()
-        async with listening(where, answering.answer_without_end) as state:
+        answering = StreamingApp()
+        async with serve_app(where, answering.answer_without_end) as state:
             client = ask(where)
-            await hold(lambda: len(state.connections) == 1)
+            await wait_until(lambda: len(state.connections) == 1)
             [connection] = state.connections
             assert isinstance(connection, LimitedProtocol)
-            await hold(lambda: connection.flow is not None and connection.flow.write_paused)
+            await wait_until(lambda: connection.flow is not None and connection.flow.write_paused)
             assert connection._limit is not None
 
             answering.has_enough.set()
             reading = asyncio.create_task(asyncio.to_thread(receive_all, client))
-            await hold(lambda: not connection.flow.write_paused and connection._limit is None)
+            await wait_until(lambda: not connection.flow.write_paused and connection._limit is None)
             answering.ends.set()
-            await hold(lambda: not state.tasks)
+            await wait_until(lambda: not state.tasks)
             connection.transport.close()
             with client:
                 return await reading

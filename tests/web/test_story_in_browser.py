@@ -93,7 +93,7 @@ def test_person_answers_on_a_phone_and_sees_the_crash(tmp_path):
             assert "sesame" not in page.content()
             keep_picture(page, "did-it-happen")
 
-            page = person.open(f"/q/{question}")  # the tap on the link of a message
+            page = person.open(f"/q/{question}")  # the link in a message
             page.click("button:text-is('publish')")
             page.wait_for_selector(".notice")
             until(lambda: status_of(site, report.id) == "DONE", "the end of the task")

@@ -29,7 +29,7 @@ from craftcore.web.strip import DAYS, Mark, Strip, draw_strip, list_days, mark_l
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING, AUTUMN = datetime(2026, 4, 9, 12, tzinfo=BERLIN), datetime(2026, 11, 9, 12, tzinfo=BERLIN)
-"""Both have a change of the clock within the days before them."""
+"""Two moments with a daylight-saving change in the days before."""
 
 DAY, HOUR = 86_400.0, 3600.0
 SIGNS = {None: "·", Mark.FIRED: "●", Mark.LATE: "◐", Mark.SKIPPED: "–", Mark.FAILED: "✕", Mark.WAITS: "◌"}
@@ -103,7 +103,7 @@ def strip_of(schedule: Schedule, lines: list[AccountLine], now: float, *, is_who
     return draw_strip(schedule, [mark_line(line, schedule) for line in lines], now, is_whole=is_whole)
 
 
-def drawn(strip: Strip) -> str:
+def draw_signs(strip: Strip) -> str:
     return "".join(SIGNS[group.mark] for group in strip.groups)
 
 
@@ -114,7 +114,7 @@ def nights(now: datetime) -> list[float]:
     return list(occurrences(NIGHTLY, list_days("Europe/Berlin", now.timestamp())[0] - 1, now.timestamp()))
 
 
-def test_strip_of_a_nightly_schedule_reads_like_its_account():
+def test_strip_of_a_nightly_schedule_matches_its_account():
     now = AUTUMN.timestamp()
     slots = nights(AUTUMN)
     lines = [fired(seq, at) for seq, at in enumerate(slots)]
@@ -124,7 +124,7 @@ def test_strip_of_a_nightly_schedule_reads_like_its_account():
 
     strip = strip_of(a_schedule(NIGHTLY, high_water_at=slots[-1]), lines[:15] + lines[15:], now)
 
-    assert drawn(strip) == "●●●●●●●●●●◐●●●–––●●✕●●●●●●●●●●"
+    assert draw_signs(strip) == "●●●●●●●●●●◐●●●–––●●✕●●●●●●●●●●"
     assert strip.text == "27 fired (1 late, 1 failed), 3 skipped, 0 unaccounted"
     assert strip.groups[14].text == "2026-10-25: 1 skipped"
 
@@ -146,7 +146,7 @@ STATES = st.sampled_from(list(EndState))
 
 @st.composite
 def accounts(draw: st.DrawFn) -> tuple[Schedule, list[AccountLine], float]:
-    """A schedule, the whole account of 45 days, and the moment at which it is looked at."""
+    """Draw a schedule, its complete account of 45 days, and the current moment."""
     zone = draw(st.sampled_from(ZONES))
     now = draw(st.sampled_from([SPRING, AUTUMN])).timestamp() + draw(st.integers(-20, 20)) * DAY / 2
     timing: Timing = Cron(expression=draw(st.sampled_from(CRONS)), timezone=zone)
@@ -160,17 +160,17 @@ def accounts(draw: st.DrawFn) -> tuple[Schedule, list[AccountLine], float]:
     while len(rest) > undecided:
         seq = len(lines)
         if draw(st.integers(0, 3)) == 0:
-            several = draw(st.integers(1, len(rest) - undecided))
-            lines.append(skipped(seq, *rest[:several]))
+            count = draw(st.integers(1, len(rest) - undecided))
+            lines.append(skipped(seq, *rest[:count]))
         else:
-            several = 1
+            count = 1
             lines.append(fired(seq, rest[0], draw(STATES), late=draw(st.sampled_from([0.0, 61.0]))))
-        high_water, rest = rest[several - 1], rest[several:]
+        high_water, rest = rest[count - 1], rest[count:]
     return a_schedule(timing, zone, high_water_at=high_water), lines, now
 
 
 def expected(schedule: Schedule, lines: list[AccountLine], now: float) -> list[Counter[Mark]]:
-    """Each occurrence by itself, in the day that a calendar shows."""
+    """Count the marks of each calendar day, one occurrence at a time."""
     zone = ZoneInfo(schedule.timezone)
     marks: list[tuple[float, Mark]] = []
     for line in lines:
@@ -261,8 +261,8 @@ def test_paused_schedule_shows_passed_occurrences_as_skipped():
     lines = [fired(seq, at) for seq, at in enumerate(slots[:-2])]
     paused = a_schedule(NIGHTLY, status=ScheduleStatus.PAUSED, high_water_at=slots[-3])
 
-    assert drawn(strip_of(paused, lines, now)).endswith("●––")
-    assert drawn(strip_of(replace(paused, status=ScheduleStatus.ACTIVE), lines, now)).endswith("●◌◌")
+    assert draw_signs(strip_of(paused, lines, now)).endswith("●––")
+    assert draw_signs(strip_of(replace(paused, status=ScheduleStatus.ACTIVE), lines, now)).endswith("●◌◌")
 
 
 @pytest.mark.parametrize("timing", [Once(at=AUTUMN.timestamp() - HOUR), Startup()])
@@ -273,7 +273,7 @@ def test_schedule_that_does_not_recur_has_a_single_mark(timing):
 
     strip = strip_of(a_schedule(timing, high_water_at=now), [line], now)
 
-    assert drawn(strip) == "·" * (DAYS - 1) + "●"
+    assert draw_signs(strip) == "·" * (DAYS - 1) + "●"
     assert strip.text == "1 fired, 0 skipped, 0 unaccounted"
 
 
@@ -284,7 +284,7 @@ def test_unknown_zone_is_drawn_in_utc():
     strip = strip_of(lost, [skipped(0, now - 3 * DAY, now - 2 * DAY)], now)
 
     assert strip.counts == {Mark.SKIPPED: 2}
-    assert drawn(strip) == "·" * 26 + "––··"
+    assert draw_signs(strip) == "·" * 26 + "––··"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests.support.web_site import forms
 
 
 def write(site, sql, **params):
-    """Change the file past every rule."""
+    """Change the file without the guards of its tables."""
     with site.services.transaction() as tx:
         tx.run(sql, **params)
 
@@ -81,7 +81,7 @@ def test_task_page_has_reason_picture_table_question_and_actions(site, world):
     assert svg.count("<g class=") - svg.count('<g class="fold">') == table.count("<tr><td"), "the table has each mark"
 
 
-def test_task_page_of_a_looking_person_has_no_form_and_no_payload(site, world):
+def test_task_page_without_permission_has_no_form_and_no_payload(site, world):
     write(site, "UPDATE tasks SET progress_json = :text WHERE id = :id", text='{"done":"quite"}', id=world.asks)
     assert "quite" in site.get(f"/tasks/{world.asks}").text
 
@@ -113,7 +113,7 @@ def test_payload_of_an_event_is_masked_by_the_name_of_its_key(site, world):
 
 
 def test_all_events_of_a_long_task_are_reached_from_its_page(site, world):
-    """Its picture has the newest; a link goes on with those before them, over all its records."""
+    """The picture has the newest events; links lead to the earlier ones, over all records of the task."""
     with site.services.reading() as reader:
         newest = reader.fetch_value(
             "SELECT max(events.seq) FROM executions JOIN events ON events.execution_seq = executions.seq "
@@ -236,7 +236,7 @@ def test_record_page_of_a_dead_letter_offers_its_retry(site, world):
     assert [form.action for form in forms(site.get(f"/records/{world.died}", "bob").text)] == ["/logout"]
 
 
-def test_stripped_record_says_so_and_keeps_its_seal(site, world):
+def test_stripped_record_is_marked_and_keeps_its_seal(site, world):
     strip(site.services, world.ended)
 
     text = site.get(f"/records/{world.ended}").text

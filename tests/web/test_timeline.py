@@ -51,8 +51,8 @@ def read(core: VirtualCore) -> Timeline:
 
 
 def entries(core: VirtualCore, lane: str) -> list[tuple[float, str, str]]:
-    """(seconds from now, kind, name) of each entry of a lane."""
-    [found] = [each for each in read(core).lanes if each.name == lane]
+    """Return (seconds from now, kind, name) for each entry of a lane."""
+    [found] = [row for row in read(core).lanes if row.name == lane]
     return [(one.at - core.clock.now(), one.kind, one.name) for one in found.entries]
 
 
@@ -116,7 +116,7 @@ def test_wait_is_shown_as_a_question_a_sleep_or_an_event(core, clock):
     ]
     assert entries(core, "triggers") == []
     [question] = core.rows("SELECT id FROM questions")
-    [lane] = [each for each in read(core).lanes if each.name == "waits"]
+    [lane] = [row for row in read(core).lanes if row.name == "waits"]
     assert [one.href for one in lane.entries][1] == f"/q/{question['id']}"
 
 
@@ -148,7 +148,7 @@ def test_damaged_schedule_is_named_beside_the_others(core):
     assert {one.name for one in timeline.lanes[0].entries} == {"fine"}
 
 
-def test_lane_with_more_than_is_read_says_so(core, clock):
+def test_lane_with_more_rows_than_the_limit_is_marked(core, clock):
     for number in range(READ + 2):
         emit(core, at=clock.now() + 60 + number)
 
@@ -181,7 +181,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def list_within(schedule: Schedule, now: float) -> list[float]:
-    """Return what fires within the span: the next few occurrences, and more of them until one is behind it."""
+    """Return the occurrences within the span, read in growing numbers until one is after the span."""
     number = 2 * DENSE
     while len(fires := list_upcoming(schedule, now, number)) == number and fires[-1] <= now + SPAN:
         number *= 4
@@ -241,9 +241,9 @@ def test_ticks_are_full_hours_within_the_day(now):
 
 
 @pytest.fixture(scope="module", params=[300, 20_000])
-def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    """So many pending triggers, settled ones, and tasks that ended."""
-    core = VirtualCore(tmp_path_factory.mktemp("crowd") / "agent.db", VirtualClock())
+def crowded_core(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """Make a database with many pending triggers, settled triggers and ended tasks."""
+    core = VirtualCore(tmp_path_factory.mktemp("crowded_core") / "agent.db", VirtualClock())
     put(core, when="every 6h")
     emit(core, at=NEW_YEAR + 60)
     suspend(core, begin(core, workflow="nap"), a_sleep(NEW_YEAR + 100))
@@ -301,8 +301,8 @@ def test_damaged_schedule_is_read_again_each_time(core):
         assert timelines.read(reader, core.clock.now())[1] == kept[1] == []
 
 
-def test_timeline_reads_only_live_rows_by_indexes(crowd):
-    plan = set(plans_of(crowd, lambda tx: TimelineStore().read(tx, NEW_YEAR)))
+def test_timeline_reads_only_live_rows_by_indexes(crowded_core):
+    plan = set(plans_of(crowded_core, lambda tx: TimelineStore().read(tx, NEW_YEAR)))
 
     scans = {line for line in plan if line.startswith("SCAN") and "used" not in line}
     assert scans <= {"SCAN tasks USING INDEX tasks_running", "SCAN (subquery-1)", "SCAN CONSTANT ROW"}
@@ -310,18 +310,18 @@ def test_timeline_reads_only_live_rows_by_indexes(crowd):
     assert any("schedules_next (next_at>? AND next_at<?)" in line for line in plan)
 
 
-def test_cost_of_the_timeline_is_bounded(crowd):
-    with undone(crowd) as tx:
+def test_cost_of_the_timeline_is_bounded(crowded_core):
+    with undone(crowded_core) as tx:
         assert steps_of(tx, lambda: TimelineStore().read(tx, NEW_YEAR)) < 60_000
 
 
-def test_next_items_cost_only_the_shown_rows(crowd):
+def test_next_items_cost_only_the_shown_rows(crowded_core):
     def find(tx: Transaction) -> None:
         assert len(TimelineStore().list_next(tx, NEW_YEAR, 3)) == 3
 
-    plan = plans_of(crowd, find)
+    plan = plans_of(crowded_core, find)
 
     assert {line for line in plan if line.startswith("SCAN")} <= {"SCAN used", "SCAN CONSTANT ROW"}
     assert "SEARCH schedules USING INDEX schedules_next (next_at>?)" in plan
-    with undone(crowd) as tx:
+    with undone(crowded_core) as tx:
         assert steps_of(tx, lambda: find(tx)) < 2_000

@@ -1,4 +1,4 @@
-"""The pictures of tasks whose daemons were killed: each event, wait and death is drawn once."""
+"""The pictures of tasks whose daemons were killed: each event, wait and crash is drawn once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def has(folder: Path, sql: str) -> bool:
         return bool(reader.fetch_value(sql))
 
 
-def judge(history: TaskHistory, picture: Picture) -> None:
+def check_picture(history: TaskHistory, picture: Picture) -> None:
     drawn = Counter(mark.row for mark in picture.marks if mark.row.startswith("event"))
     assert drawn == {f"event {event.execution_id} {event.seq}": 1 for event in history.events}
     order = [mark.row for mark in picture.marks if mark.row.startswith("event")]
@@ -60,7 +60,7 @@ def judge(history: TaskHistory, picture: Picture) -> None:
     assert not picture.was_clock_set_back
 
 
-def test_deaths_of_a_killed_daemon_are_drawn_where_its_task_was_cut_off(tmp_path):
+def test_kills_of_a_daemon_are_drawn_where_its_task_was_interrupted(tmp_path):
     (tmp_path / "report.py").write_text(APP)
     random = Random(14)
     with a_daemon(tmp_path, "report:app") as daemon:
@@ -88,29 +88,29 @@ def test_deaths_of_a_killed_daemon_are_drawn_where_its_task_was_cut_off(tmp_path
     history = history_of(tmp_path, task_id)
     picture = make_picture(history)
 
-    judge(history, picture)
+    check_picture(history, picture)
     crashes = [mark for mark in picture.marks if mark.kind is MarkKind.CRASH]
     assert [(mark.row, mark.attempt is not None) for mark in crashes] == [
-        ("epoch 1", True),  # in its steps
-        ("epoch 2", False),  # while a person was asked
-        ("epoch 3", True),  # while it published
-        ("epoch 4", False),  # and none has started since
+        ("epoch 1", True),  # killed in its steps
+        ("epoch 2", False),  # killed while a question was open
+        ("epoch 3", True),  # killed while it published
+        ("epoch 4", False),  # the last one; no daemon has started since
     ]
     starts = {start.epoch: start.started_at for start in history.starts}
     assert [mark.until for mark in crashes[:3]] == [starts[2], starts[3], starts[4]]
     unknown = next(mark for mark in picture.marks if mark.label == "publish UNKNOWN")
-    assert unknown.moment >= crashes[2].until, "the next start wrote it"
+    assert unknown.moment >= crashes[2].until, "the next start records the crash"
     [answer] = [mark for mark in picture.marks if mark.kind is MarkKind.ANSWER]
     assert answer.label.endswith(": publish")
     waits = [mark for mark in picture.marks if mark.kind is MarkKind.WAIT]
     assert [mark.is_open for mark in waits] == [False, True]
     assert [row.title for row in picture.rows if row.title.startswith(("turn", "attempt"))][:2] == [
         "turn 1",
-        "attempt 1",  # a crash after completed steps costs none
+        "attempt 1",  # a crash after completed steps uses no attempt
     ]
 
 
-def test_history_with_a_limit_has_the_newest_events_and_says_that_there_are_more(tmp_path):
+def test_history_with_a_limit_has_the_newest_events_and_a_mark_for_more(tmp_path):
     (tmp_path / "report.py").write_text(APP)
     with a_daemon(tmp_path, "report:app") as daemon:
         daemon.ready()
@@ -122,6 +122,6 @@ def test_history_with_a_limit_has_the_newest_events_and_says_that_there_are_more
     assert (whole.has_more, part.has_more) == (False, True)
     assert part.events == whole.events[-5:]
     picture = make_picture(part)
-    judge(part, picture)
+    check_picture(part, picture)
     assert picture.has_more
-    assert not any(mark.kind is MarkKind.TASK for mark in picture.marks), "its begin is not among them"
+    assert not any(mark.kind is MarkKind.TASK for mark in picture.marks), "the start of the task is not included"

@@ -16,8 +16,8 @@ from tests.support.processes import open_files
 from tests.support.trigger_steps import emit
 
 
-class Monotonic:
-    """A clock that only moves when told."""
+class ManualClock:
+    """A monotonic clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -27,12 +27,12 @@ class Monotonic:
 
 
 @pytest.fixture
-def monotonic() -> Monotonic:
-    return Monotonic()
+def monotonic() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def watch(core: VirtualCore, monotonic: Monotonic) -> Iterator[FileWatch]:
+def watch(core: VirtualCore, monotonic: ManualClock) -> Iterator[FileWatch]:
     watch = FileWatch(Database(core.database.path, core.clock, read_only=True), monotonic)
     yield watch
     watch.close()
@@ -75,7 +75,7 @@ def test_missing_file_is_news_once_and_its_return_is_news(core, watch, tmp_path)
 
     found = [watch.has_news() for _ in range(6)]
     assert found[0]
-    assert found.count(True) <= 2  # it went, and it cannot be opened
+    assert found.count(True) <= 2  # one for the removal, one for the failed open
     assert not any(found[2:])
 
     (tmp_path / "away").rename(core.database.path)
@@ -110,7 +110,7 @@ def test_file_that_is_no_database_is_news_once(core, watch):
     assert not any(found[2:])
 
 
-def test_watch_opens_nothing_before_the_first_look_and_closes_everything(core, watch):
+def test_watch_opens_nothing_before_the_first_read_and_closes_everything(core, watch):
     core.close()
     assert open_files(os.getpid(), core.database.path) == []
     watch.has_news()

@@ -35,27 +35,27 @@ def run_web(database, *arguments, settings=SETTINGS, **env):
 SECRETS = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
 
 
-BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
-SHORT = f'{BY_PROXY}\ntrusted_secret = "env:WEB_PROXY"\n[[web.person]]\nname = "eve"\n'
+PROXY_SETTINGS = '[web]\ntrusted_header = "Remote-User"'
+SECRET_PROXY = f'{PROXY_SETTINGS}\ntrusted_secret = "env:WEB_PROXY"\n[[web.person]]\nname = "eve"\n'
 
 
 @pytest.mark.parametrize(
-    ("settings", "arguments", "env", "code", "said"),
+    ("settings", "arguments", "env", "code", "expected"),
     [
         ("", [], {}, 78, "no one can log in: give [[web.person]] a token"),
-        (BY_PROXY, ["--listen", "unix:web.sock"], {}, 78, "no one can log in: give [[web.person]] a token"),
+        (PROXY_SETTINGS, ["--listen", "unix:web.sock"], {}, 78, "no one can log in: give [[web.person]] a token"),
         (SETTINGS, [], {}, 78, "web.person ada: the secret env:WEB_ADA is not there"),
         (SETTINGS, [], {**SECRETS, "WEB_BOB": "short"}, 78, "web.person bob: the token is shorter than 16 characters"),
         (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "nothing others can reach"),
-        (BY_PROXY, ["--listen", "127.0.0.1:8722"], {}, 78, "web.trusted_secret is not set"),
-        (SHORT, [], {"WEB_PROXY": "short"}, 78, "web.trusted_secret: the secret is shorter than 16 characters"),
+        (PROXY_SETTINGS, ["--listen", "127.0.0.1:8722"], {}, 78, "web.trusted_secret is not set"),
+        (SECRET_PROXY, [], {"WEB_PROXY": "short"}, 78, "web.trusted_secret: the secret is shorter than 16 characters"),
         (SETTINGS, ["--listen", "unix:agent.db"], SECRETS, 73, "exists and is not a socket"),
     ],
 )  # fmt: skip
-def test_wrong_start_is_refused_with_its_reason(database, settings, arguments, env, code, said):
+def test_wrong_start_is_refused_with_its_reason(database, settings, arguments, env, code, expected):
     ended = run_web(database, *arguments, settings=settings, **env)
 
-    assert (ended.code, said in ended.err) == (code, True), ended
+    assert (ended.code, expected in ended.err) == (code, True), ended
     assert "Traceback" not in ended.err
     assert "short" not in ended.err.replace("shorter", "")
 
@@ -68,7 +68,7 @@ def test_address_in_use_is_refused(database):
     assert (ended.code, "Address already in use; name another place with --listen" in ended.err) == (73, True)
 
 
-def test_missing_database_has_a_page_that_says_so(tmp_path):
+def test_missing_database_is_named_on_the_page(tmp_path):
     with in_process(tmp_path / "agent.db") as site:
         found = site.get("/")
         assert found.status_code == 503 or "no such database" in found.text
@@ -116,7 +116,7 @@ def test_user_of_a_proxy_keeps_the_live_stream_with_the_cookie_of_an_earlier_log
 
 @pytest.fixture(scope="module")
 def proxied(made, tmp_path_factory):
-    """A page on a port behind a proxy that names ada."""
+    """Serve a page on a port behind a proxy that names the user ada."""
     database = tmp_path_factory.mktemp("proxied") / "agent.db"
     shutil.copy(made[1], database)
     with serving(database, settings=PROXY, port=free_port(), WEB_PROXY="the-secret-of-the-proxy") as site:

@@ -27,12 +27,12 @@ BROKEN = Failed(code="AGENT_ERROR", message="it broke", retryable=True)
 
 
 def words_of(text: str) -> str:
-    """The text of a page without its elements."""
+    """Return the text of a page without its markup."""
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
 
 
 def links_of(text: str, word: str) -> list[str]:
-    """The addresses of the links with this text."""
+    """Return the addresses of the links with this text."""
     return [html.unescape(address) for address in re.findall(rf'<a href="([^"]*)">{word}</a>', text)]
 
 
@@ -40,44 +40,44 @@ def a_core(path: Path, *, seed: int = 4) -> VirtualCore:
     return VirtualCore(path, VirtualClock(now=SystemClock().now(), seed=seed))
 
 
-def ended(core: VirtualCore, outcome: Outcome, **spec: object) -> str:
-    """The id of a trigger with one attempt that ended so."""
-    begun = begin(core, **spec)
-    end(core, begun, outcome, ONCE)
-    return begun.claim.id
+def end_attempt(core: VirtualCore, outcome: Outcome, **spec: object) -> str:
+    """Run a single attempt of a new trigger to this outcome, and return the id of the trigger."""
+    running = begin(core, **spec)
+    end(core, running, outcome, ONCE)
+    return running.claim.id
 
 
 @pytest.fixture(scope="module")
-def graveyard(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of sixty dead letters of one error, two of another."""
-    path = tmp_path_factory.mktemp("graveyard") / "agent.db"
+def dead_letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with sixty dead letters of one error and two of another."""
+    path = tmp_path_factory.mktemp("dead_letters") / "agent.db"
     core = a_core(path)
     for _ in range(60):
-        ended(core, LATE)
+        end_attempt(core, LATE)
     for _ in range(2):
-        ended(core, BROKEN)
+        end_attempt(core, BROKEN)
     core.close()
     return path
 
 
 @pytest.fixture
-def buried(graveyard: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
-    """A copy of it for one test."""
-    shutil.copy(graveyard, tmp_path / "agent.db")
+def site_of_dead_letters(dead_letters: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
+    """Serve a copy of the database for one test."""
+    shutil.copy(dead_letters, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
         core = a_core(tmp_path / "agent.db", seed=5)
         yield site, core
         core.close()
 
 
-def dead_count(core: VirtualCore) -> int:
+def count_dead(core: VirtualCore) -> int:
     [row] = core.rows("SELECT count(*) AS dead FROM triggers WHERE status = 'DEAD'")
     core.close()
     return int(row["dead"])
 
 
-def test_dead_letters_are_shown_by_error_and_then_each(buried):
-    site, _ = buried
+def test_dead_letters_are_shown_by_error_and_then_each(site_of_dead_letters):
+    site, _ = site_of_dead_letters
 
     text = site.get("/dead").text
 
@@ -96,19 +96,19 @@ def test_dead_letters_are_shown_by_error_and_then_each(buried):
 
 
 @pytest.mark.parametrize(("verb", "left"), [("requeue", "PENDING"), ("discard", "FAILED")])
-def test_dead_letters_of_an_error_are_changed_after_a_confirmation(buried, verb, left):
-    site, core = buried
+def test_dead_letters_of_an_error_are_changed_after_a_confirmation(site_of_dead_letters, verb, left):
+    site, core = site_of_dead_letters
     address = f"/dead/{verb}"
     [form] = [form for form in forms(site.get("/dead").text) if form.action == address][:1]
 
     asked = site.post(address, {**form.hidden, "error": "AGENT_TIMEOUT"})
-    before = dead_count(core)
+    before = count_dead(core)
     [again] = [form for form in forms(asked.text) if form.action == address]
     sent = site.post(address, {**again.hidden, "error": "AGENT_TIMEOUT"})
 
     assert (asked.status_code, before, sent.status_code) == (200, 62, 303)
     assert "60 dead letters" in site.get(sent.headers["location"]).text
-    assert dead_count(core) == 2
+    assert count_dead(core) == 2
     [changed] = core.rows("SELECT count(*) AS changed FROM triggers WHERE status = :left", left=left)
     assert changed["changed"] == 60
     rows = core.rows("SELECT DISTINCT action FROM audit_log")
@@ -116,13 +116,13 @@ def test_dead_letters_of_an_error_are_changed_after_a_confirmation(buried, verb,
     assert [row["action"] for row in rows] == [f"dead {verb} --all"]
 
 
-def test_single_dead_letter_is_requeued(buried):
-    site, core = buried
+def test_single_dead_letter_is_requeued(site_of_dead_letters):
+    site, core = site_of_dead_letters
     address = next(form.action for form in forms(site.get("/dead").text) if form.action.startswith("/triggers/"))
 
     assert site.send("/dead", address).status_code == 303
 
-    assert dead_count(core) == 61
+    assert count_dead(core) == 61
 
 
 def test_empty_database_has_its_empty_states(tmp_path):
@@ -133,8 +133,8 @@ def test_empty_database_has_its_empty_states(tmp_path):
         assert "No operator actions." in site.get("/audit").text
 
 
-def test_damaged_dead_letter_is_named_and_corrupt_ones_can_only_be_discarded(buried):
-    site, core = buried
+def test_damaged_dead_letter_is_named_and_corrupt_ones_can_only_be_discarded(site_of_dead_letters):
+    site, core = site_of_dead_letters
     first, second = (row["id"] for row in core.rows("SELECT id FROM triggers WHERE status = 'DEAD' LIMIT 2"))
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT), settled_at = :now + 9 WHERE id = :id", id=first)
@@ -157,20 +157,20 @@ def test_damaged_dead_letter_is_named_and_corrupt_ones_can_only_be_discarded(bur
     assert f"/triggers/{second}/requeue" not in text
 
 
-def test_looking_person_changes_no_dead_letter(buried):
-    site, core = buried
+def test_person_without_permission_changes_no_dead_letter(site_of_dead_letters):
+    site, core = site_of_dead_letters
 
     text = site.get("/dead", "bob").text
 
     assert [form.action for form in forms(text)] == ["/logout"]
     refused = site.post("/dead/discard", {"error": "AGENT_ERROR", "once": "x", "confirmed": "1"}, "bob")
     assert refused.status_code == 403
-    assert dead_count(core) == 62
+    assert count_dead(core) == 62
 
 
 @pytest.fixture(scope="module")
-def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of sixty triggers, one of the session `lobby`."""
+def sixty_triggers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with sixty triggers, one of them in the session `lobby`."""
     path = tmp_path_factory.mktemp("sixty") / "agent.db"
     core = a_core(path)
     for number in range(60):
@@ -180,17 +180,17 @@ def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def several(sixty: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
-    """A copy of it for one test."""
-    shutil.copy(sixty, tmp_path / "agent.db")
+def site_of_triggers(sixty_triggers: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
+    """Serve a copy of the database for one test."""
+    shutil.copy(sixty_triggers, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
         core = a_core(tmp_path / "agent.db", seed=5)
         yield site, core
         core.close()
 
 
-def test_triggers_are_paged_newest_first(several):
-    site, core = several
+def test_triggers_are_paged_newest_first(site_of_triggers):
+    site, core = site_of_triggers
     ids = [row["id"] for row in core.rows("SELECT id FROM triggers ORDER BY seq DESC")]
     core.close()
 
@@ -202,8 +202,8 @@ def test_triggers_are_paged_newest_first(several):
     assert found == ids
 
 
-def test_filter_of_triggers_states_the_end_of_its_search(several):
-    site, _ = several
+def test_filter_of_triggers_states_the_end_of_its_search(site_of_triggers):
+    site, _ = site_of_triggers
 
     found = words_of(site.get("/triggers?session=lobby").text)
     none = words_of(site.get("/triggers?workflow=none&status=pending").text)
@@ -213,8 +213,8 @@ def test_filter_of_triggers_states_the_end_of_its_search(several):
     assert "which are all" in none
 
 
-def test_filter_goes_on_behind_its_last_row(several):
-    site, core = several
+def test_filter_continues_after_its_last_row(site_of_triggers):
+    site, core = site_of_triggers
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET seq = seq + 50000 WHERE seq > 30")
     core.close()
@@ -228,8 +228,8 @@ def test_filter_goes_on_behind_its_last_row(several):
     assert "among the next 20,000 triggers" in second
 
 
-def test_unknown_status_is_refused_with_those_there_are(several):
-    site, _ = several
+def test_unknown_status_is_refused_with_the_valid_ones(site_of_triggers):
+    site, _ = site_of_triggers
 
     answer = site.get("/triggers?status=lost")
 
@@ -237,8 +237,8 @@ def test_unknown_status_is_refused_with_those_there_are(several):
     assert "it must be one of PENDING, CLAIMED, DONE, FAILED, DEAD" in answer.text
 
 
-def test_trigger_page_has_its_row_its_reason_and_a_masked_payload(several):
-    site, core = several
+def test_trigger_page_has_its_row_its_reason_and_a_masked_payload(site_of_triggers):
+    site, core = site_of_triggers
     [row] = core.rows("SELECT id FROM triggers WHERE session_id = 'lobby'")
     core.close()
 
@@ -254,8 +254,8 @@ def test_trigger_page_has_its_row_its_reason_and_a_masked_payload(several):
     assert f"/triggers/{row['id']}/cancel" in text
 
 
-def test_attempts_of_a_trigger_lead_to_their_records(buried):
-    site, core = buried
+def test_attempts_of_a_trigger_lead_to_their_records(site_of_dead_letters):
+    site, core = site_of_dead_letters
     [row] = core.rows("SELECT id FROM triggers WHERE error_code = 'AGENT_ERROR' LIMIT 1")
     core.close()
 
@@ -268,7 +268,7 @@ def test_attempts_of_a_trigger_lead_to_their_records(buried):
 
 def test_deleted_trigger_leads_to_its_record(tmp_path):
     core = a_core(tmp_path / "agent.db")
-    gone = ended(core, Succeeded())
+    gone = end_attempt(core, Succeeded())
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers WHERE id = :id", id=gone)
     core.close()
@@ -283,8 +283,8 @@ def test_deleted_trigger_leads_to_its_record(tmp_path):
     assert "no trigger has the id" in unknown.text
 
 
-def test_damaged_trigger_is_named_in_list_and_page(several):
-    site, core = several
+def test_damaged_trigger_is_named_in_list_and_page(site_of_triggers):
+    site, core = site_of_triggers
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE session_id = 'lobby'")
     [row] = core.rows("SELECT id FROM triggers WHERE session_id = 'lobby'")
@@ -311,14 +311,14 @@ def test_audit_names_person_and_channel(site, world):
 
 
 def pause_fields(site: Site) -> dict[str, str]:
-    """The hidden fields of the form that pauses `nightly`."""
+    """Return the hidden fields of the form that pauses `nightly`."""
     [form] = [form for form in forms(site.get("/schedules/nightly/pause").text) if form.action.endswith("/pause")]
     return dict(form.hidden)
 
 
 @pytest.fixture(scope="module")
-def audited(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A page of a database in which Ada has run and paused a schedule, which tests only look at."""
+def audit_site(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Serve a database in which Ada has run and paused a schedule. The tests only read."""
     path = tmp_path_factory.mktemp("audited") / "agent.db"
     shutil.copy(made[1], path)
     with in_process(path) as site:
@@ -340,8 +340,8 @@ def audited(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) 
         ("subject=none", 0),
     ],
 )
-def test_audit_filters_find_matching_rows(audited, query, count):
-    text = audited.get(f"/audit?{query}").text
+def test_audit_filters_find_matching_rows(audit_site, query, count):
+    text = audit_site.get(f"/audit?{query}").text
 
     assert text.count('data-label="Action"') == count
 
@@ -379,7 +379,7 @@ def test_changed_payload_in_the_audit_follows_the_setting(tmp_path, payloads, pe
 
 
 def test_cut_payload_of_an_older_audit_row_shows_no_secret(tmp_path):
-    """Rows of earlier versions keep both ends of a long payload, and the key of the second may be cut away."""
+    """A row of an earlier version keeps both ends of a long payload; the key of the last value may be cut off."""
     core = a_core(tmp_path / "agent.db")
     sides = [
         '{"city":"Ulm","token":"s3cret',
@@ -398,20 +398,20 @@ def test_cut_payload_of_an_older_audit_row_shows_no_secret(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def verbose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A page that these tests only read: sixty dead letters with long messages."""
+def site_of_long_messages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """Serve sixty dead letters with long messages. The tests only read."""
     path = tmp_path_factory.mktemp("verbose") / "agent.db"
     core = a_core(path)
     for _ in range(60):
-        ended(core, Failed(code="AGENT_ERROR", message="it <broke> " * 1_000, retryable=True))
+        end_attempt(core, Failed(code="AGENT_ERROR", message="it <broke> " * 1_000, retryable=True))
     core.close()
     with in_process(path) as site:
         yield site
 
 
 @pytest.mark.parametrize("address", ["/dead", "/triggers", "/triggers?status=dead"])
-def test_list_of_long_messages_stays_small(verbose, address):
-    answer = verbose.get(address)
+def test_list_of_long_messages_stays_small(site_of_long_messages, address):
+    answer = site_of_long_messages.get(address)
 
     assert "it &lt;broke&gt;" in answer.text
     assert len(answer.content) < 100_000
