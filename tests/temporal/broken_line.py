@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 
-class BrokenLine:
-    """Passes bytes on in both directions. `loses_answers`: nothing comes back any more. `is_cut`: nobody is there."""
+class FaultyProxy:
+    """A proxy that forwards bytes. `loses_answers` drops the answers; `is_cut` closes each new connection."""
 
     def __init__(self, address: str) -> None:
         self._host, _, self._port = address.partition(":")
@@ -19,41 +19,41 @@ class BrokenLine:
         self.address = ""
 
     def break_off(self) -> None:
-        """Close all connections. New ones are whole."""
+        """Close all connections. New ones work."""
         self.loses_answers = False
         for writer in self._open:
             writer.close()
         self._open.clear()
 
     def cut(self) -> None:
-        """Let nothing through any more."""
+        """Close all connections, and each new one."""
         self.break_off()
         self.is_cut = True
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Pass on what a client says, and what it is answered."""
+        """Forward the requests of a client and the answers of the server."""
         if self.is_cut:
             writer.close()
             return
         far_reader, far_writer = await asyncio.open_connection(self._host, int(self._port))
         self._open += [writer, far_writer]
-        for way in (self._pass_on(reader, far_writer, False), self._pass_on(far_reader, writer, True)):
-            task = asyncio.create_task(way)
+        for direction in (self._forward(reader, far_writer, False), self._forward(far_reader, writer, True)):
+            task = asyncio.create_task(direction)
             self._passing.add(task)
             task.add_done_callback(self._passing.discard)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_answer: bool) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_answer: bool) -> None:
         with suppress(OSError):
-            while said := await reader.read(65_536):
+            while received := await reader.read(65_536):
                 if not (is_answer and self.loses_answers):
-                    writer.write(said)
+                    writer.write(received)
         writer.close()
 
 
 @asynccontextmanager
-async def a_line(address: str) -> AsyncIterator[BrokenLine]:
-    """A line to this address while the block lasts."""
-    line = BrokenLine(address)
+async def faulty_proxy(address: str) -> AsyncIterator[FaultyProxy]:
+    """Run a proxy to this address for the block."""
+    line = FaultyProxy(address)
     server = await asyncio.start_server(line.accept, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     line.address = f"{host}:{port}"

@@ -20,7 +20,7 @@ from craftcore.temporal.worker import work_until_stopped
 
 
 def cluster_app(folder: Path) -> App:
-    """Return the app: a task has three steps, two acts and a sleep, and so up to ten places to die at."""
+    """Return an app whose task has three steps, two acts and a sleep, with up to ten places for a kill."""
     app = App("kills")
     app.default_retry = RetryPolicy(max_attempts=5, base=0.1, cap=0.5)
 
@@ -56,7 +56,7 @@ def make_token() -> str:
 
 
 def add_line(path: Path, line: str) -> None:
-    """Append a line by one write, so that a kill leaves no half of one."""
+    """Append a line by one write, so that a kill leaves no partial line."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(file, f"{line}\n".encode())

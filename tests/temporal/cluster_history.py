@@ -78,7 +78,7 @@ async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowH
 
 
 async def record_session(settings: TemporalSettings) -> WorkflowHistory:
-    """Run a task of a session and of a limited workflow, which waits for another one at both gates. Return its
+    """Run a task of a session and a limited workflow, which waits for another task at both gates. Return its
     history."""
     app = history_app()
     async with working(app, settings) as connection:
@@ -100,21 +100,24 @@ async def record_gate(settings: TemporalSettings) -> WorkflowHistory:
 
 
 async def record_schedule(settings: TemporalSettings) -> WorkflowHistory:
-    """Let a schedule fire twice and pause it, and return its history."""
+    """Run a schedule for two occurrences, pause it, and return its history."""
     app = history_app()
     schedule_id = f"every-second-{settings.task_queue}"
     app.schedule(schedule_id, "every 1s", workflow="child")
     async with working(app, settings) as connection:
         client = ScheduleClient(connection)
-        while len((await client.view(schedule_id)).lines) < 2:  # noqa: ASYNC110 - it has no event
+        while len((await client.view(schedule_id)).lines) < 2:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.05)
         await client.apply_call(schedule_id, ScheduleCall(kind="pause", reason="tea"))
         return await connection.get_workflow_handle(workflow_id_of_schedule(schedule_id)).fetch_history()
 
 
 async def record_cancel(settings: TemporalSettings, folder: Path, *, dies_first: bool) -> WorkflowHistory:
-    """Cancel a task whose worker has died in an act, after its effect, while no worker runs. `dies_first`: the cluster
-    knows of the death before the cancel. Return the history of the task, whose doubt a person has decided."""
+    """Cancel a task while no worker runs; its worker was killed in an act, after the effect.
+
+    `dies_first`: the cluster notices the kill before the cancellation. Return the history of the task, whose doubt a
+    person has decided.
+    """
     settings = replace(settings, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     cell = ("ask", "does not", "crash", "effect")
     connection = await Client.connect(settings.address)
@@ -130,14 +133,14 @@ async def record_cancel(settings: TemporalSettings, folder: Path, *, dies_first:
 
         if dies_first:
             await wait_for(EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT)
-        while not lines(folder / "effects"):  # noqa: ASYNC110 - it has no event
+        while not lines(folder / "effects"):  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
         await handle.cancel()
         await wait_for(
             EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
         )
         workers.replace_dead()
-        while (await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - it has no event
+        while (await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.1)
         await client.decide(task, lines(folder / "effects")[0], Decision.HAPPENED, by="ada", reference="seen")
         await client.result(task)

@@ -13,18 +13,18 @@ from tests.temporal.dev_server import DevServer
 HERE = Path(__file__).parent
 
 running: list[DevServer] = []
-"""The server of this process, while one runs."""
+"""The running server of this process, if there is one."""
 
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """The library of Temporal runs on asyncio only."""
+    """Return the only event loop that the library of Temporal supports."""
     return "asyncio"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> TemporalSettings:
-    """The settings of a server that runs while tests of this folder run."""
+    """Return the settings of a server for the tests of this folder."""
     if not running:
         running.append(DevServer())
     return running[0].settings
@@ -32,20 +32,20 @@ def cluster() -> TemporalSettings:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
-    """Stop the server after the last test of this folder: a server without work still takes processor time."""
+    """Stop the server after the last test of this folder, because an idle server takes processor time."""
     if nextitem is None or HERE not in nextitem.path.parents:
         pytest_sessionfinish()
 
 
 def pytest_sessionfinish() -> None:
-    """Stop the server also after a run that was interrupted."""
+    """Stop the server, also after an interrupted run."""
     while running:
         running.pop().close()
 
 
 @pytest.fixture
 def mortal_cluster(tmp_path: Path) -> Iterator[DevServer]:
-    """A server of this test alone, which keeps a file and may be killed."""
+    """Run a server for this test alone; it keeps a file and may be killed."""
     server = DevServer(tmp_path / "server.db")
     yield server
     server.close()

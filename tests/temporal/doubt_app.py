@@ -29,10 +29,10 @@ POINTS = {
     "reply": Failpoint.PROVIDER_ANSWERED,
     "after": Failpoint.ACTIVITY_SETTLED,
 }
-"""Where the engine itself is killed. The first record of the task is its intent."""
+"""The failpoints of kills within the engine. The first record of the task is its intent."""
 
 WINDOW = 1.2
-"""Seconds for which a provider remembers a key, when it is beyond its window that it is called again."""
+"""Seconds for which a provider keeps a key, in the cells with a call after this window."""
 
 
 class DoubtCell:
@@ -52,17 +52,17 @@ class DoubtCell:
             idempotent_provider=provider in ("dedupes", "beyond its window"),
             idempotency_window=WINDOW if provider == "beyond its window" else None,
         )
-        async def send(call: Call, of: str) -> str:
-            await self._suffer(of, "called", "half")
+        async def send(call: Call, task: str) -> str:
+            await self._inject_fault(task, "called", "half")
             if provider != "dedupes" or call.key not in lines(folder / "effects"):
                 add_line(folder / "effects", call.key)
-            await self._suffer(of, "effect", "reply")
+            await self._inject_fault(task, "effect", "reply")
             return "ref"
 
         if provider.startswith("reconcilable"):
 
             @send.reconcile
-            async def look(call: Call, of: str) -> Any:
+            async def look(call: Call, task: str) -> Any:
                 is_known = call.key in lines(folder / "effects")
                 if provider != "reconcilable":
                     return None
@@ -71,13 +71,13 @@ class DoubtCell:
 
         @app.workflow("single")
         async def single(ctx: TaskContext) -> str:
-            await self._suffer(ctx.task_id, "before")
-            result: str = await ctx.act(send, of=ctx.task_id)
-            await self._suffer(ctx.task_id, "after")
+            await self._inject_fault(ctx.task_id, "before")
+            result: str = await ctx.act(send, task=ctx.task_id)
+            await self._inject_fault(ctx.task_id, "after")
             return result
 
-    def strikes(self) -> bool:
-        """Return whether the fault strikes now, which it does once."""
+    def take_fault(self) -> bool:
+        """Return True at the first call, for a single fault."""
         try:
             (self.folder / "struck").touch(exist_ok=False)
         except FileExistsError:
@@ -85,17 +85,17 @@ class DoubtCell:
         return True
 
     def arm_kill(self) -> None:
-        """Let the process be killed at its place, when that is one of the engine."""
+        """Arm a kill of the process if its place is a failpoint of the engine."""
         if self.how == "crash" and self.where in POINTS and not (self.folder / "struck").exists():
 
-            def die() -> None:
-                if self.strikes():
+            def kill_once() -> None:
+                if self.take_fault():
                     kill_process()
 
-            arm(POINTS[self.where], die)
+            arm(POINTS[self.where], kill_once)
 
-    async def _suffer(self, task: str, *places: str) -> None:
-        if self.where not in places or (self.how == "crash" and self.where in POINTS) or not self.strikes():
+    async def _inject_fault(self, task: str, *places: str) -> None:
+        if self.where not in places or (self.how == "crash" and self.where in POINTS) or not self.take_fault():
             return
         match self.how:
             case "crash":

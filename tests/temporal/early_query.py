@@ -16,19 +16,19 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowRunner
 
 QUEUE = "early"
 STICKY = timedelta(seconds=7)
-"""How long a workflow task waits for the worker that had the workflow. A query goes to another one after 5 s."""
+"""The wait of a workflow task for the former worker of its workflow. A query goes to another worker after 5 s."""
 
 
 @workflow.defn(name="asking")
-class Asking:
-    """Asks after its activity, and goes on after the answer."""
+class AskingWorkflow:
+    """A workflow that asks after its activity, and continues after the answer."""
 
     def __init__(self) -> None:
         self._is_open = self._is_answered = False
 
     @workflow.run
     async def run(self) -> None:
-        """Work, ask, and end with the answer."""
+        """Run the activity, ask, and end with the answer."""
         await workflow.execute_activity("work", start_to_close_timeout=timedelta(hours=1))
         self._is_open = True
         workflow.upsert_memo({"open": True})
@@ -51,7 +51,7 @@ class Asking:
 
 
 def make_worker(client: Client, runner: WorkflowRunner, token_file: Path) -> Worker:
-    """Return a worker of the workflow. It leaves the token of the activity in the file: others end that."""
+    """Return a worker of the workflow. It writes the token of the activity to the file; the test ends the activity."""
 
     @activity.defn(name="work")
     async def work() -> None:
@@ -61,7 +61,7 @@ def make_worker(client: Client, runner: WorkflowRunner, token_file: Path) -> Wor
     return Worker(
         client,
         task_queue=QUEUE,
-        workflows=[Asking],
+        workflows=[AskingWorkflow],
         activities=[work],
         workflow_runner=runner,
         sticky_queue_schedule_to_start_timeout=STICKY,
@@ -69,7 +69,7 @@ def make_worker(client: Client, runner: WorkflowRunner, token_file: Path) -> Wor
 
 
 async def main(address: str, token_file: str) -> None:
-    """Work until somebody kills the process."""
+    """Work until the process is killed."""
     client = await Client.connect(address)
     async with make_worker(client, UnsandboxedWorkflowRunner(), Path(token_file)):
         await asyncio.sleep(600)

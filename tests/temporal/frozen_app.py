@@ -25,7 +25,7 @@ HEARTBEAT = 1.0
 
 
 def frozen_app(folder: Path) -> App:
-    """Return the app: a task in which a process may be stopped in a step, and one with an act."""
+    """Return an app with a task that can be stopped in a step, and a task with an act."""
     app = App("frozen")
 
     def pause(place: str) -> None:
@@ -73,10 +73,10 @@ def settings_of(address: str) -> TemporalSettings:
 
 
 def die_in_a_workflow_task(folder: Path) -> None:
-    """Let the first process that carries out an intent in a workflow be killed there, before the cluster has it."""
+    """Kill the first process that applies an intent in a workflow, before the intent reaches the cluster."""
     begin_call = task_ledger.begin_call
 
-    def die_first(state: TaskState, token: int, given: Intent, now: float) -> JournalAnswer:
+    def kill_first(state: TaskState, token: int, given: Intent, now: float) -> JournalAnswer:
         try:
             (folder / "struck").touch(exist_ok=False)
             kill_process()
@@ -84,7 +84,7 @@ def die_in_a_workflow_task(folder: Path) -> None:
             pass
         return begin_call(state, token, given, now)
 
-    task_ledger.begin_call = die_first
+    task_ledger.begin_call = kill_first
 
 
 if __name__ == "__main__":

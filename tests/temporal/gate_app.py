@@ -17,7 +17,7 @@ from tests.temporal.cluster_app import add_line
 
 
 def gate_app(folder: Path) -> App:
-    """Return the app: its work takes long enough to be killed in."""
+    """Return an app whose work is long enough for a kill."""
     app = App("gates-under-kills")
     app.default_retry = RetryPolicy(max_attempts=5, base=0.1, cap=0.5)
 

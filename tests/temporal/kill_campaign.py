@@ -28,18 +28,18 @@ from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from tests.temporal.dev_server import DevServer
 from tests.temporal.example_worker import app_of
-from tests.temporal.kill_cases import CASES, KillCase, Played, Tally
+from tests.temporal.kill_cases import CASES, KillCase, PlayedTask, Tally
 from tests.temporal.worker_processes import ROOT, Workers, lines
 
 T = TypeVar("T")
 
 ANSWER_SECONDS = 5.0
-"""How long a call of the person may take, when no worker is there to answer it."""
+"""The timeout of a call of the person, for which there may be no worker."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Campaign:
-    """A run of cases under kills. `timeout` None: that of the examples, for which a doubt waits."""
+    """A run of cases under kills. `timeout` None: the timeout of the examples, after which a doubt opens."""
 
     settings: TemporalSettings
     folder: Path
@@ -52,22 +52,22 @@ class Campaign:
     timeout: float | None = None
     server: DevServer | None = None
     server_kills: int = 0
-    tells: bool = False
-    played: dict[str, list[Played]] = field(default_factory=dict)
+    prints: bool = False
+    played: dict[str, list[PlayedTask]] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     killed: int = 0
     exits: list[int] = field(default_factory=list)
     _ends_feeding: bool = False
     _id: str = field(default_factory=lambda: uuid4().hex)
-    """In its keys: a server that several campaigns use has a task of each."""
+    """Part of the keys, because several campaigns may share a server."""
 
     @property
     def allowed_seconds(self) -> float:
-        """How long it may take before a task counts as one that never ends."""
+        """Return the seconds after which a task counts as one that never ends."""
         return 300.0 + 10 * self.kills
 
     async def play(self, seconds: float) -> dict[str, Tally]:
-        """Run all tasks to their ends, and count. Raises TimeoutError when one does not end within `seconds`."""
+        """Run all tasks to their ends, and count. Raises TimeoutError if a task does not end within `seconds`."""
         self.played = {case.name: [] for case in self.cases}
         self.tallies = {case.name: Tally() for case in self.cases}
         with a_model(self.folder) as url:
@@ -101,7 +101,7 @@ class Campaign:
         return self.tallies
 
     async def _replace_dead(self, workers: Workers) -> None:
-        """Do what a service manager does: a worker that finds no server exits."""
+        """Replace workers that exited without a server, as a service manager does."""
         while True:
             await anyio.sleep(0.5)
             workers.replace_dead()
@@ -113,14 +113,14 @@ class Campaign:
         while workers.killed < self.kills:
             size = self._written()
             with anyio.move_on_after(5):
-                while self._written() == size:  # noqa: ASYNC110 - a kill of idle workers proves nothing
+                while self._written() == size:  # noqa: ASYNC110 - a kill of idle workers has no use
                     await anyio.sleep(0.02)
             await anyio.sleep(chance.uniform(0, self.pause))
             workers.kill_some(chance)
             if self.server is not None and any(at <= workers.killed for at in server_at):
                 server_at = {at for at in server_at if at > workers.killed}
                 await anyio.to_thread.run_sync(self.server.kill)
-            if self.tells and workers.killed % 25 == 0:
+            if self.prints and workers.killed % 25 == 0:
                 ended = {name: len(played) for name, played in self.played.items()}
                 print(f"{time.monotonic() - began:6.0f} s  {workers.killed} kills  {ended}", flush=True)
 
@@ -143,21 +143,21 @@ class Campaign:
     ) -> None:
         key = f"{case.name}-{self._id}-{number}"
         payload = case.payload(number)
-        id = await again(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
+        id = await call_until_answered(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
         answered: set[str] = set()
         async with anyio.create_task_group() as beside:
             beside.start_soon(self._answer_all, case, calls, number, id, answered)
-            end = await again(lambda: calls.result(id))
+            end = await call_until_answered(lambda: calls.result(id))
             beside.cancel_scope.cancel()
         try:
-            view = await again(lambda: calls.view(id), ANSWER_SECONDS)
+            view = await call_until_answered(lambda: calls.view(id), ANSWER_SECONDS)
             crashes, entries = view.crashes, view.entries
-        except WorkflowQueryFailedError as error:  # its history does not replay: a bug of the workflow
+        except WorkflowQueryFailedError as error:  # the history does not replay, which is a bug of the workflow
             crashes = entries = 0
             self.tallies[case.name].wrong.append(f"{id}: {error}")
             history = await client.get_workflow_handle(f"k:{key}").fetch_history()
             (self.folder.parent / f"{key}.json").write_text(history.to_json())
-        self.played[case.name].append(Played(number=number, id=id, end=end, crashes=crashes, entries=entries))
+        self.played[case.name].append(PlayedTask(number=number, id=id, end=end, crashes=crashes, entries=entries))
         live.release()
 
     async def _answer_all(
@@ -177,14 +177,14 @@ class Campaign:
                         answered.add(question.id)
                         tally.questions += 1
                         tally.doubts += question.activity_key is not None
-                    said = case.answer(number, question, acts.get(question.activity_key or ""))
-                    reference = "seen" if said == "happened" else None
-                    await calls.answer(id, question.id, said, by="ada", reference=reference)
+                    answer = case.answer(number, question, acts.get(question.activity_key or ""))
+                    reference = "seen" if answer == "happened" else None
+                    await calls.answer(id, question.id, answer, by="ada", reference=reference)
             await anyio.sleep(0.7)
 
 
-async def again(call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-    """Call until there is an answer: the cluster may be away, and workers too. `seconds`: of each call."""
+async def call_until_answered(call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    """Repeat a call until it is answered, because the cluster or the workers may be down. `seconds`: per call."""
     while True:
         try:
             with anyio.fail_after(seconds):
@@ -195,14 +195,14 @@ async def again(call: Callable[[], Awaitable[T]], seconds: float | None = None) 
 
 @contextmanager
 def a_model(folder: Path) -> Iterator[str]:
-    """The stub of a model of the examples, as a process; its address."""
+    """Run the model stub of the examples as a process, and yield its address."""
     command = [sys.executable, "-u", str(ROOT / "examples" / "stub_model.py"), "0"]
     with (folder / "model").open("wb") as out:
         process = subprocess.Popen(command, stdout=out)
     try:
-        while not (said := lines(folder / "model")):
+        while not (answer := lines(folder / "model")):
             time.sleep(0.02)
-        yield said[0]
+        yield answer[0]
     finally:
         process.kill()
         process.wait()
@@ -218,9 +218,9 @@ def a_campaign(
     seed: int,
     live_max: int = 8,
     timeout: float | None = None,
-    tells: bool = False,
+    prints: bool = False,
 ) -> Iterator[Campaign]:
-    """Yield a campaign on a server of its own."""
+    """Yield a campaign with its own server."""
     work = folder / "work"
     work.mkdir()
     server = DevServer(folder / "server.db" if server_kills else None)
@@ -235,14 +235,14 @@ def a_campaign(
             timeout=timeout,
             server=server,
             server_kills=server_kills,
-            tells=tells,
+            prints=prints,
         )
     finally:
         server.close()
 
 
 def main() -> int:
-    """Run a campaign on a server of its own, and print what it came to."""
+    """Run a campaign with its own server, and print its counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", help="examples, or witness, with commas between them; or all")
     parser.add_argument("--kills", type=int, default=100)
@@ -264,7 +264,7 @@ def main() -> int:
         seed=args.seed,
         live_max=args.live,
         timeout=args.timeout,
-        tells=True,
+        prints=True,
     ) as campaign:
         try:
             tallies = anyio.run(campaign.play, campaign.allowed_seconds)

@@ -20,9 +20,8 @@ from tests.temporal.worker_processes import lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A task that has ended. `crashes`: how often its worker died in it since it waited last; `entries`: of all its
-    turns."""
+class PlayedTask:
+    """An ended task, with the crashes since its last wait and the entries of all turns."""
 
     number: int
     id: str
@@ -32,19 +31,19 @@ class Played:
 
     @property
     def result(self) -> Any:
-        """Return the result of the task; None: it has none."""
+        """Return the result of the task, or None without one."""
         return json.loads(self.end.result_json or "null")
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What a run came to.
+    """The counts of a campaign.
 
-    doubts    actions in doubt that a person was asked about
-    doubled   irreversible effects that happened twice, and nobody decided that
-    missing   effects that did not happen, or a task says so
-    repeated  functions of steps that ran again: the process died before their result was on record
-    wrong     everything else that must not be
+    doubts    actions in doubt with a question to a person
+    doubled   irreversible effects that happened twice without a decision to resend
+    missing   effects that did not happen, or that a task reports as missing
+    repeated  functions of steps that ran again, because the process was killed before their result was recorded
+    wrong     all other violations
     """
 
     tasks: int = 0
@@ -59,26 +58,26 @@ class Tally:
 
 
 class KillCase(Protocol):
-    """An app under kills."""
+    """An app whose workers are killed."""
 
     name: str
     workflow: str
     asks: bool
-    """Whether a task of it asks a person in any case."""
+    """True if each task asks a person, also without a doubt."""
 
     def payload(self, number: int) -> dict[str, Any]: ...
 
     def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
-        """Return what a person says who has looked at the provider."""
+        """Return the answer of a person who knows the state of the provider."""
         ...
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
-        """Compare what the tasks say with what the providers hold."""
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
+        """Compare the results of the tasks with the contents of the providers."""
         ...
 
 
 class Witness:
-    """Steps that return fresh tokens, and a provider that drops no second call."""
+    """Steps that return fresh tokens, and a provider without deduplication."""
 
     name, workflow, asks = "witness", "order", False
 
@@ -91,7 +90,7 @@ class Witness:
     def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
         return "happened" if question.activity_key in lines(self._folder / "effects") else "resend"
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
         effects = Counter(lines(self._folder / "effects"))
         count_once(effects, [f"activity:{one.id}:1.{n}" for one in played for n in (1, 2)], tally)
         tokens: dict[tuple[str, str], set[str]] = {}
@@ -107,7 +106,7 @@ class Witness:
 
 
 class Approval:
-    """A person approves three purchases of four. A repeated order has the same id, so the shop drops it."""
+    """Purchases of which a person approves three of four. The shop drops a repeated order by its id."""
 
     name, workflow, asks = "approval", "purchase", True
 
@@ -120,7 +119,7 @@ class Approval:
     def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
         return "approve" if number % 4 else "refuse"
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
         orders = Counter(re.findall(r"(item-\d+) is ordered", (self._folder / "out").read_text()))
         for one in played:
             what = f"item-{one.number}"
@@ -134,7 +133,7 @@ class Approval:
 
 
 class Order:
-    """A bank that drops a second call, and a post that does not."""
+    """Orders at a bank that drops a second call, and a mail service that does not."""
 
     name, workflow, asks = "order", "order", False
 
@@ -148,7 +147,7 @@ class Order:
         sent = any(line.startswith(f"item-{number} is paid") for line in lines(self._folder / "messages.txt"))
         return "happened" if sent else "resend"
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
         charges = Counter(line.split()[0] for line in lines(self._folder / "charges.txt"))
         messages = Counter(line.split()[0] for line in lines(self._folder / "messages.txt"))
         paid = [one for one in played if one.number % 8]
@@ -162,7 +161,7 @@ class Order:
 
 
 class Saga:
-    """Half of the trips find no car, and are cancelled. The provider drops a second booking of the same id."""
+    """Trips of which half find no car and are cancelled. The provider drops a second booking of the same id."""
 
     name, workflow, asks = "saga", "trip", False
 
@@ -175,7 +174,7 @@ class Saga:
     def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
         raise AssertionError(question)
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
         expected: list[str] = []
         for one in played:
             parts = [f"{what}:{one.id}" for what in ("car", "hotel", "flight")]
@@ -204,8 +203,8 @@ class Research:
     def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
         return "yes"
 
-    def judge(self, played: Sequence[Played], tally: Tally) -> None:
-        out = (self._folder / "out").read_text()  # lines of two threads may be one
+    def judge(self, played: Sequence[PlayedTask], tally: Tally) -> None:
+        out = (self._folder / "out").read_text()  # two threads may write into one line
         asked, tools = out.count("  the model was asked"), out.count("  search {") + out.count("  buy {")
         tally.effects += asked + tools
         tally.repeated += max(0, asked - 4 * len(played)) + max(0, tools - 3 * len(played))
@@ -222,7 +221,7 @@ CASES = (Approval, Order, Saga, Research, Witness)
 
 
 def count_once(effects: Counter[str], expected: Sequence[str], tally: Tally) -> None:
-    """Count effects that must have happened once each, and no others."""
+    """Count the deviations from effects that must have happened once each, and no others."""
     tally.effects += effects.total()
     tally.missing += sum(key not in effects for key in expected)
     tally.doubled += sum(count - 1 for count in effects.values())

@@ -15,8 +15,10 @@ from craftcore.temporal.workflow_runner import CHANGES_NOTHING, InstanceAround, 
 
 @dataclass
 class Moment:
-    """The moment of a task that waits for its cancel: the first activation that matches. The task is the next one that
-    begins. `held`: how often a workflow task was failed for it."""
+    """The first matching activation of the next task, at which the task waits for its cancellation.
+
+    `held` counts the workflow tasks that were failed meanwhile.
+    """
 
     matches: Callable[[WorkflowActivation], bool]
     workflow_id: str | None = None
@@ -25,14 +27,14 @@ class Moment:
 
 
 class LateInstance(InstanceAround):
-    """A task that is told nothing from its moment on, until the cancel is there."""
+    """A task whose activations fail from its moment on, until the cancellation is among the jobs."""
 
     def __init__(self, instance: WorkflowInstance, moment: Moment) -> None:
         super().__init__(instance)
         self._moment = moment
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        """Return the commands that follow from new jobs, or a failure until the cancel is among them."""
+        """Return the commands for new jobs, or a failure until the cancellation is among the jobs."""
         moment, info = self._moment, self.get_info()
         if moment.workflow_id is None and info.workflow_type == WORKFLOW:
             moment.workflow_id = info.workflow_id
@@ -51,7 +53,7 @@ class LateInstance(InstanceAround):
 
 
 class LateRunner(ReplayableRunner):
-    """Runs workflows, one of which hears of its cancel at a moment. The moment may be exchanged."""
+    """A runner of workflows that delivers a cancellation to one of them at a moment, which tests may replace."""
 
     def __init__(self) -> None:
         super().__init__()

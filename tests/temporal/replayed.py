@@ -17,8 +17,8 @@ from craftcore.temporal.workflow.task import TaskWorkflow
 HISTORIES_FOLDER = Path(__file__).parent / "histories"
 
 RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules("_pytest")
-"""The sandbox imports the code of a workflow for each history. Where pytest explains asserts, that would import pytest
-each time."""
+"""The sandbox imports the code of a workflow for each history. Without the exception for `_pytest`, the rewritten
+asserts would import pytest each time."""
 
 
 def read_history(path: Path) -> WorkflowHistory:
@@ -28,7 +28,7 @@ def read_history(path: Path) -> WorkflowHistory:
 
 
 class QueueRunner(SandboxedWorkflowRunner):
-    """Runs workflows as of this task queue. The library names one of its own at a replay, and gates have its name."""
+    """A runner that gives workflows this task queue. A replay has another name, and gates are named after the queue."""
 
     def __init__(self, task_queue: str) -> None:
         super().__init__(restrictions=RESTRICTIONS)
@@ -39,7 +39,7 @@ class QueueRunner(SandboxedWorkflowRunner):
 
 
 async def replay(history: WorkflowHistory) -> None:
-    """Replay a history of ours. Raises NondeterminismError when it does not."""
+    """Replay a history. Raises NondeterminismError if the current code differs."""
     started = history.events[0].workflow_execution_started_event_attributes
     runner = QueueRunner(started.task_queue.name)
     workflows = [TaskWorkflow, GateWorkflow, ScheduleWorkflow]

@@ -10,17 +10,17 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 
 class Scrambled(PayloadCodec):
-    """Changes each byte of a payload, and changes it back."""
+    """A codec that changes each byte of a payload."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return payloads that nobody can read."""
+        """Return unreadable payloads."""
         return [
             Payload(metadata={"encoding": b"scrambled"}, data=bytes(byte ^ 0x55 for byte in one.SerializeToString()))
             for one in payloads
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Return what was encoded."""
+        """Return the original payloads."""
         return [Payload.FromString(bytes(byte ^ 0x55 for byte in one.data)) for one in payloads]
 
 

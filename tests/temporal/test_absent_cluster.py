@@ -16,7 +16,7 @@ from craftcore.tasks.work_store import WorkFilter
 from craftcore.temporal.cluster_requests import ClusterRequests
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.triggers.model import TriggerSpec
-from tests.temporal.broken_line import a_line
+from tests.temporal.broken_line import faulty_proxy
 
 TASK = "k:key@019acb4d-0000-7000-8000-000000000001"
 SPEC = TriggerSpec(workflow="order")
@@ -48,15 +48,15 @@ REFUSED: dict[str, Callable[[ClusterRequests], Any]] = {
 }
 
 
-def test_calls_tried_are_those_that_there_are() -> None:
+def test_tested_calls_are_all_calls() -> None:
     calls = {name for name, _ in inspect.getmembers(ClusterRequests, inspect.isroutine) if not name.startswith("_")}
     assert calls == {*CALLS, *REFUSED}
 
 
 @pytest.mark.anyio
-async def test_call_to_a_cluster_that_is_gone_raises_an_error_of_craftcore(cluster: TemporalSettings) -> None:
+async def test_call_to_an_absent_cluster_raises_an_error_of_craftcore(cluster: TemporalSettings) -> None:
     impatient = RetryConfig(max_retries=1, initial_interval_millis=1, max_interval_millis=1)
-    async with a_line(cluster.address) as line:
+    async with faulty_proxy(cluster.address) as line:
         connection = await Client.connect(line.address, namespace=cluster.namespace, retry_config=impatient)
     requests = ClusterRequests(connection, None, replace(cluster, task_queue="absent"))
     for name, call in (CALLS | REFUSED).items():

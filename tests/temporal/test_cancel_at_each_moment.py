@@ -59,7 +59,7 @@ def make_app(effects: list[str]) -> App:
 
 
 async def serve(client: TemporalClient, task: str) -> None:
-    """Do for a task what people and programs do: signal, answer, decide."""
+    """Signal, answer and decide as the people and programs of a task."""
     with suppress(CraftcoreError):
         await client.signal(task, "go")
     while True:
@@ -75,13 +75,13 @@ async def serve(client: TemporalClient, task: str) -> None:
 
 
 async def run_one(client: TemporalClient, moment: Moment) -> tuple[str, TaskEnd]:
-    """Run the task, with a cancel at that moment. Return its id and its end."""
+    """Run the task with a cancellation at this moment. Return its id and its end."""
     task = await client.emit("all", session_id="ada")
     async with anyio.create_task_group() as beside:
         beside.start_soon(serve, client, task)
 
         async def cancel() -> None:
-            while not moment.held:  # noqa: ASYNC110 - it has no event
+            while not moment.held:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             await client.cancel(task)
 
@@ -91,7 +91,7 @@ async def run_one(client: TemporalClient, moment: Moment) -> tuple[str, TaskEnd]
     return task, end
 
 
-def has_come_to(length: int, act: WorkflowActivation) -> bool:
+def has_length(length: int, act: WorkflowActivation) -> bool:
     return act.history_length >= length
 
 
@@ -100,7 +100,7 @@ async def read_history(client: TemporalClient, task: str) -> WorkflowHistory:
 
 
 async def test_cancel_at_each_workflow_task_ends_the_task_or_comes_too_late(cluster, monkeypatch):
-    """All tasks are of one session, so one that stayed behind would stop the next."""
+    """All tasks are of one session, so a task that does not end would block the next one."""
     effects: list[str] = []
     app, runner = make_app(effects), LateRunner()
     monkeypatch.setattr("craftcore.temporal.worker.ReplayableRunner", lambda: runner)
@@ -112,10 +112,10 @@ async def test_cancel_at_each_workflow_task_ends_the_task_or_comes_too_late(clus
         events = (await read_history(client, task)).events
         for length in [event.event_id for event in events if event.event_type == TASK_STARTED]:
             with anyio.fail_after(PATIENCE):
-                runner.moment = Moment(partial(has_come_to, length))
+                runner.moment = Moment(partial(has_length, length))
                 task, end = await run_one(client, runner.moment)
                 await replay(await read_history(client, task))
-            assert end.status in ("CANCELLED", "DONE")  # its last turn may have returned
+            assert end.status in ("CANCELLED", "DONE")  # the last turn may have returned
             acts = [one for one in (await client.view(task)).activities if one.status != "DONE"]
             assert [(one.status, one.decision) for one in acts] == [("UNKNOWN", "HAPPENED")] * len(acts)
             ends[end.status] += 1

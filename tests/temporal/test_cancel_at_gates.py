@@ -60,12 +60,12 @@ async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> Asy
     ],
 )
 async def test_cancel_at_the_moment_of_an_answer_ends_the_task_and_not_its_gate(app, client, runner, job, has_gate):
-    """The library would cancel the gate, or fail each workflow task from then on."""
+    """Without a guard, the library would cancel the gate, or fail each later workflow task."""
     if has_gate:
         assert (await client.result(await client.emit("alone"))).status == "DONE"
     runner.moment = Moment(lambda act: any(one.WhichOneof("variant") == job for one in act.jobs))
     task = await client.emit("alone")
-    while not runner.moment.held:  # noqa: ASYNC110 - it has no event
+    while not runner.moment.held:  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.05)
     await client.cancel(task)
 

@@ -1,4 +1,4 @@
-"""Cancellations during a call or the death of a worker: the task ends, and its doubt is kept."""
+"""Cancellations during a call or after the kill of a worker: the task ends, and its doubt is kept."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("goes_on", ["waits", "retries", "continues"])
-async def test_cancel_that_the_entry_does_not_hear_of_ends_the_task(app, client, goes_on):
-    """The entry ends before its next heartbeat, and would go on in an hour."""
+async def test_cancel_that_does_not_reach_the_entry_ends_the_task(app, client, goes_on):
+    """The entry ends before its next heartbeat, and would be continued after an hour."""
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> object:
@@ -83,7 +83,7 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
         return "went on"
 
     task = await client.emit("order")
-    while (await client.view(task)).status != "DONE":  # noqa: ASYNC110 - it has no event
+    while (await client.view(task)).status != "DONE":  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.05)
     await client.cancel(task)
     view = await client.view(task)
@@ -96,8 +96,8 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("dies_first", [False, True], ids=["cancelled first", "dead first"])
-async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(cluster, tmp_path, dies_first):
-    """The workflow learns of both at once. Its act is in doubt, and the task ends with the decision of a person."""
+async def test_cancel_together_with_the_kill_of_a_worker_loses_no_doubt(cluster, tmp_path, dies_first):
+    """Both reach the workflow together. The act is in doubt, and the task ends with the decision of a person."""
     folder = tmp_path / f"doubt-dead-{dies_first}"
     folder.mkdir()
     with anyio.fail_after(PATIENCE):
@@ -111,8 +111,8 @@ async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(clust
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("has_waited", [True, False])
-async def test_children_cancelled_with_a_failed_task_go_on_at_its_retry(app, client, has_waited):
-    """The retried task waited for a child that nobody continued."""
+async def test_children_cancelled_with_a_failed_task_continue_at_its_retry(app, client, has_waited):
+    """In an earlier version, the retried task waited for a child without a run."""
     ran: list[str] = []
     fixed: list[bool] = []
 
@@ -143,12 +143,12 @@ async def test_children_cancelled_with_a_failed_task_go_on_at_its_retry(app, cli
     ids: list[str] = []
     task = await client.emit("parent")
     if has_waited:
-        while len(ids) < 2:  # noqa: ASYNC110 - it is of another loop
+        while len(ids) < 2:  # noqa: ASYNC110 - another loop sets this
             await anyio.sleep(0.02)
         await see_waiting(client, ids[1])
         await client.signal(task, "fail", None)
     assert (await client.result(task)).status == "FAILED"
-    for one in ids:  # a view may say so before the server has closed the run
+    for one in ids:  # a view may show the end before the server has closed the run
         assert (await client.result(one)).status in ("CANCELLED", "DONE")
     fixed.append(True)
 
@@ -163,7 +163,7 @@ async def test_children_cancelled_with_a_failed_task_go_on_at_its_retry(app, cli
 
 
 def test_end_of_a_child_ends_no_wait_of_an_ended_task():
-    """The retry of the parent lets the child go on: a wait that has its old end would fail."""
+    """The retry of the parent continues the child, so a wait with the old end of the child would fail."""
     child = Wait(
         seq=1,
         id="w",
@@ -221,7 +221,7 @@ async def test_child_that_ended_while_its_parent_had_failed_is_known_at_the_retr
 
 @pytest.mark.cluster
 async def test_result_of_a_child_in_doubt_is_known_at_the_retry_of_its_parent(app, client):
-    """Its workflow stays open until a person has decided, and its end found no parent."""
+    """The workflow of the child stays open until a person decides, and ends without a running parent."""
     fixed: list[bool] = []
     ids: list[str] = []
     scopes: list[anyio.CancelScope] = []
@@ -260,8 +260,8 @@ async def test_result_of_a_child_in_doubt_is_known_at_the_retry_of_its_parent(ap
 
 
 @pytest.mark.cluster
-async def test_retry_that_broke_off_is_completed_by_the_next_call(app, client):
-    """The child ends after the look and before the new run of its parent, and the call breaks off before it is told."""
+async def test_interrupted_retry_is_completed_by_the_next_call(app, client):
+    """The child ends between the check and the new run of its parent, and the call fails before the notice."""
     fixed: list[bool] = []
     ids: list[str] = []
     looks: list[str] = []
@@ -307,13 +307,13 @@ async def test_retry_that_broke_off_is_completed_by_the_next_call(app, client):
 
 @pytest.mark.cluster
 async def test_retry_waits_for_the_second_cancel_of_a_child_that_was_retried_before(app, client):
-    """That the child was retried once does not say that it goes on now."""
+    """An earlier retry of the child does not mean that the child runs now."""
     rounds, ids, began, released = [1], list[str](), list[bool](), list[bool]()
 
     async def work() -> None:
         began.append(True)
         with anyio.CancelScope(shield=True):
-            while not released:  # noqa: ASYNC110 - it is of another loop
+            while not released:  # noqa: ASYNC110 - another loop sets this
                 await anyio.sleep(0.02)
 
     @app.workflow("child")
@@ -343,7 +343,7 @@ async def test_retry_waits_for_the_second_cancel_of_a_child_that_was_retried_bef
     await see_waiting(client, task)
     await see_waiting(client, ids[0])
     await client.signal(ids[0], "work", None)
-    while not began:  # noqa: ASYNC110 - it is of another loop
+    while not began:  # noqa: ASYNC110 - another loop sets this
         await anyio.sleep(0.02)
     await client.signal(task, "fail.2", None)
     assert (await client.result(task)).status == "FAILED"

@@ -13,7 +13,7 @@ from craftcore.cli import main
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 KEY = ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out"]
 
 Setup = Callable[[str, str], tuple[int, str]]
@@ -37,18 +37,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def setup(files: Path, capsys: pytest.CaptureFixture[str]) -> Setup:
-    """Return the call of a command with a certificate and a key, which returns the exit code and the message."""
+    """Return a function that runs a command with a certificate and a key, and returns its exit code and message."""
 
     def call(cert: str, key: str) -> tuple[int, str]:
         named = ["--tls-cert", str(files / cert), "--tls-key", str(files / key)]
-        code = main.main(["temporal", "setup", "--address", NOBODY, *named])
+        code = main.main(["temporal", "setup", "--address", UNREACHABLE, *named])
         return code, capsys.readouterr().err.replace(f"{files}/", "")
 
     return call
 
 
 @pytest.mark.parametrize(
-    ("cert", "key", "said"),
+    ("cert", "key", "expected"),
     [
         ("cert", "cert", "temporal.tls_key: cert holds no private key that can be read without a password"),
         ("cert", "locked", "temporal.tls_key: locked holds no private key that can be read without a password"),
@@ -58,11 +58,11 @@ def setup(files: Path, capsys: pytest.CaptureFixture[str]) -> Setup:
         ("cert", "absent", "temporal.tls_cert or tls_key: absent cannot be read: No such file or directory"),
     ],
 )
-def test_file_that_cannot_be_used_is_refused(setup: Setup, cert, key, said) -> None:
-    assert setup(cert, key) == (78, f"craftcore: {said}\n")
+def test_file_that_cannot_be_used_is_refused(setup: Setup, cert, key, expected) -> None:
+    assert setup(cert, key) == (78, f"craftcore: {expected}\n")
 
 
 def test_files_that_fit_lead_to_the_cluster(setup: Setup) -> None:
     code, message = setup("cert", "key")
     assert code == 75
-    assert message.startswith(f"craftcore: no cluster answers at {NOBODY} (Connection refused): ")
+    assert message.startswith(f"craftcore: no cluster answers at {UNREACHABLE} (Connection refused): ")

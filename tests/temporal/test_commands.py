@@ -16,7 +16,7 @@ from craftcore.cli.root import root
 from craftcore.cli.temporal.cluster_group import temporal
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/cli.md"
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 def cluster_commands(group: click.Group, name: str) -> Iterator[tuple[str, Command]]:
@@ -64,9 +64,9 @@ def test_related_command_of_a_page_exists(name):
 
 
 def test_unreachable_cluster_is_an_error_of_a_line(capsys):
-    code, out, err = run(capsys, "temporal", "setup", "--address", NOBODY)
+    code, out, err = run(capsys, "temporal", "setup", "--address", UNREACHABLE)
     assert (code, out) == (75, "")
-    assert err.startswith(f"craftcore: no cluster answers at {NOBODY} (Connection refused): ")
+    assert err.startswith(f"craftcore: no cluster answers at {UNREACHABLE} (Connection refused): ")
     assert len(err.splitlines()) == 1
 
 
@@ -77,11 +77,11 @@ def test_environment_counts_before_the_settings_and_a_flag_before_the_environmen
     assert "127.0.0.1:3" in run(capsys, *setup)[2]
     monkeypatch.setenv("CRAFTCORE_TEMPORAL_ADDRESS", "127.0.0.1:2")
     assert "127.0.0.1:2" in run(capsys, *setup)[2]
-    assert NOBODY in run(capsys, *setup, "--address", NOBODY)[2]
+    assert UNREACHABLE in run(capsys, *setup, "--address", UNREACHABLE)[2]
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "expected"),
     [
         (["--address", "nowhere"], "temporal.address is 'nowhere'"),
         (["--address", "host:0"], "temporal.address is 'host:0'"),
@@ -96,10 +96,10 @@ def test_environment_counts_before_the_settings_and_a_flag_before_the_environmen
     ],
     ids=str,
 )
-def test_option_that_cannot_be_used_is_refused(capsys, option, said):
-    code, _, err = run(capsys, "temporal", "setup", "--address", NOBODY, *option)
+def test_option_that_cannot_be_used_is_refused(capsys, option, expected):
+    code, _, err = run(capsys, "temporal", "setup", "--address", UNREACHABLE, *option)
     assert code == 78
-    assert said in err
+    assert expected in err
     assert "my-secret" not in err
 
 
@@ -124,4 +124,4 @@ def test_unknown_namespace_is_named(capsys, cluster):
 
 
 def test_writing_command_is_refused_where_only_reading_is_allowed(capsys):
-    assert run(capsys, "--read-only", "temporal", "setup", "--address", NOBODY)[0] == 77
+    assert run(capsys, "--read-only", "temporal", "setup", "--address", UNREACHABLE)[0] == 77

@@ -39,14 +39,14 @@ APP = """
 
 
 class ScheduleCommands:
-    """Runs commands in a thread of their own, beside the worker on this loop."""
+    """A runner of commands in a thread, beside the worker on this loop."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], address: str) -> None:
         self.capsys = capsys
         self._address = address
 
     async def run(self, *words: str) -> tuple[int, str, str]:
-        self.capsys.readouterr()  # the log of the worker
+        self.capsys.readouterr()  # discard the log of the worker
         code = await asyncio.to_thread(main.main, ["temporal", *words, "--address", self._address])
         told = self.capsys.readouterr()
         return code, told.out, told.err
@@ -64,7 +64,7 @@ def commands(capsys: pytest.CaptureFixture[str], cluster: TemporalSettings) -> S
 
 @pytest.fixture
 def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
-    """The app of these tests, and its file in the current directory."""
+    """Write the app to a file in the current directory, and return it."""
     (tmp_path / "planned_app.py").write_text(textwrap.dedent(APP))
     monkeypatch.chdir(tmp_path)
     return import_app("planned_app:app")
@@ -79,7 +79,7 @@ async def test_schedules_are_synced_paused_resumed_run_skipped_and_backfilled(co
     async with working(app, cluster, revision=2.0) as connection:
         assert {one["change"] for one in await commands.read(*sync, "--revision", "1")} == {"older"}
         with anyio.fail_after(PATIENCE):
-            while len(listed := await commands.read("schedule", "list", "--task-queue", "planned")) < 2:  # noqa: ASYNC110 - it has no event
+            while len(listed := await commands.read("schedule", "list", "--task-queue", "planned")) < 2:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.1)
         assert [(one["id"], one["status"]) for one in listed] == [("hourly", "ACTIVE"), ("nightly", "ACTIVE")]
         assert (await commands.run("schedule", "list", "--task-queue", "planned"))[1].startswith("id  ")
@@ -134,7 +134,7 @@ async def test_schedules_are_synced_paused_resumed_run_skipped_and_backfilled(co
         assert (await nobody.run(*words))[0] == 75
 
 
-async def test_schedule_that_the_rules_refuse_says_why_and_does_not_end(commands, cluster):
+async def test_schedule_that_the_rules_refuse_shows_the_reason_and_does_not_end(commands, cluster):
     app = App("broken")
 
     @app.workflow("report")
@@ -144,7 +144,7 @@ async def test_schedule_that_the_rules_refuse_says_why_and_does_not_end(commands
     async with working(app, cluster) as connection:
         client = ScheduleClient(connection)
         with anyio.fail_after(PATIENCE):
-            while (row := (await client.view("odd")).row) is None:  # noqa: ASYNC110 - it has no event
+            while (row := (await client.view("odd")).row) is None:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.05)
         await connection.get_workflow_handle("s:odd").terminate()
         damaged = ScheduleBook(row={**row, "overlap": "of a newer version"})
@@ -152,7 +152,7 @@ async def test_schedule_that_the_rules_refuse_says_why_and_does_not_end(commands
             SCHEDULE_WORKFLOW, args=[None, damaged], id=workflow_id_of_schedule("odd"), task_queue="broken"
         )
         with anyio.fail_after(PATIENCE):
-            while (await client.view("odd")).error is None:  # noqa: ASYNC110 - it has no event
+            while (await client.view("odd")).error is None:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.05)
         code, _, err = await commands.run("schedule", "list", "--task-queue", "broken")
         assert code == 0

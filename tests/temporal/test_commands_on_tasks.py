@@ -22,7 +22,7 @@ NO_TASK = "01a1fdfa-4600-7008-9f39-0b2018072e8c"
 
 
 class Commands:
-    """Runs commands on one cluster."""
+    """A runner of commands on one cluster."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], cluster: Any) -> None:
         self._capsys = capsys
@@ -48,7 +48,7 @@ class Commands:
             time.sleep(0.1)
 
     def read_listed(self, *words: str) -> list[dict[str, Any]]:
-        """Return a list once it is not empty: the lists of a cluster lag."""
+        """Return a list once it is not empty, because the lists of a cluster lag."""
         until = time.monotonic() + PATIENCE
         while not (found := self.read(*words)):
             assert time.monotonic() < until, words

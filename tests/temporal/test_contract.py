@@ -36,11 +36,11 @@ from tests.support.processes import PATIENCE
 from tests.temporal.views import see_question, see_waiting
 
 pytestmark = pytest.mark.anyio
-AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
+IMMEDIATE_RETRY = RetryPolicy(max_attempts=3, base=0, cap=0)
 
 
 class Place(Protocol):
-    """Where an app runs."""
+    """An engine or a worker that runs the app."""
 
     async def emit(self, workflow: str | None, payload: dict[str, Any], *, source: str = "IMMEDIATE") -> str: ...
 
@@ -48,7 +48,7 @@ class Place(Protocol):
         """Wait for the end of a task: DONE and its result, or another status and its code."""
 
     async def question(self, task_id: str) -> str:
-        """Wait for a question of the task; its id."""
+        """Wait for a question of the task, and return its id."""
 
     async def answer(self, task_id: str, question_id: str, answer: str, reference: str | None = None) -> None: ...
 
@@ -63,8 +63,8 @@ class Place(Protocol):
 class OnFile:
     """An engine on a SQLite file."""
 
-    def __init__(self, it: Any) -> None:
-        self._it = it
+    def __init__(self, harness: Any) -> None:
+        self._it = harness
 
     async def emit(self, workflow: str | None, payload: dict[str, Any], *, source: str = "IMMEDIATE") -> str:
         return str((await self._it.app.emit(workflow, payload, source=source)).id)
@@ -126,13 +126,13 @@ class OnCluster:
 @pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name.partition("[")[0])
-    app.default_retry = AT_ONCE
+    app.default_retry = IMMEDIATE_RETRY
     return app
 
 
 @pytest.fixture(params=["file", "cluster"])
 def where(request: pytest.FixtureRequest) -> TemporalSettings | None:
-    """The settings of the cluster; None: a file. It starts the server outside of any event loop."""
+    """Return the settings of the cluster, or None for a file. The server starts outside of any event loop."""
     return None if request.param == "file" else request.getfixturevalue("cluster")
 
 
@@ -140,8 +140,8 @@ def where(request: pytest.FixtureRequest) -> TemporalSettings | None:
 async def place(app: App, where: TemporalSettings | None, tmp_path: Any) -> AsyncIterator[Place]:
     with anyio.fail_after(PATIENCE):
         if where is None:
-            async with lab(app, tmp_path) as it:
-                yield OnFile(it)
+            async with lab(app, tmp_path) as harness:
+                yield OnFile(harness)
         else:
             settings = replace(where, task_queue=app.name)
             async with working(app, settings) as client:
@@ -178,7 +178,7 @@ async def test_step_is_not_run_again_at_the_next_attempt(app, place):
     assert ran == [1]
 
 
-async def test_failed_step_is_tried_as_its_policy_says(app, place):
+async def test_failed_step_is_retried_by_its_policy(app, place):
     tries: list[int] = []
 
     def fail_once() -> str:
@@ -189,13 +189,13 @@ async def test_failed_step_is_tried_as_its_policy_says(app, place):
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> str:
-        return await ctx.step("call", fail_once, retry=AT_ONCE)
+        return await ctx.step("call", fail_once, retry=IMMEDIATE_RETRY)
 
     assert await run(place, order) == ("DONE", "up")
     assert len(tries) == 2
 
 
-async def test_step_has_all_its_tries_after_a_wait_and_in_the_next_attempt(app, place):
+async def test_step_has_all_its_attempts_after_a_wait_and_in_the_next_attempt(app, place):
     tries: list[list[int]] = []
 
     def fail() -> None:
@@ -206,7 +206,7 @@ async def test_step_has_all_its_tries_after_a_wait_and_in_the_next_attempt(app, 
     async def order(ctx: TaskContext) -> None:
         tries.append([])
         try:
-            await ctx.step("call", fail, retry=AT_ONCE)
+            await ctx.step("call", fail, retry=IMMEDIATE_RETRY)
         except ConnectionError:
             await ctx.sleep(0.001)
             raise
@@ -301,7 +301,7 @@ async def test_act_in_doubt_is_decided_by_a_person(app, place, answer, end, call
     assert len(made) == calls
 
 
-async def test_act_that_happened_unseen_returns_the_result_that_a_person_tells(app, place):
+async def test_act_that_happened_without_an_answer_returns_the_result_of_a_person(app, place):
     @app.action("pay", irreversible=True)
     async def pay(call: Call) -> str:
         raise ConnectionResetError("lost")
@@ -377,7 +377,7 @@ async def test_state_reaches_the_next_turn_after_a_pause(app, place):
     assert await run(place, count) == ("DONE", 3)
 
 
-async def test_sleep_ends_and_the_turn_goes_on(app, place):
+async def test_sleep_ends_and_the_turn_continues(app, place):
     @app.workflow("nap")
     async def nap(ctx: TaskContext) -> str:
         await ctx.sleep(0.05)
@@ -386,7 +386,7 @@ async def test_sleep_ends_and_the_turn_goes_on(app, place):
     assert await run(place, nap) == ("DONE", "TIMER")
 
 
-async def test_children_bring_their_results_and_failures(app, place):
+async def test_children_return_their_results_and_failures(app, place):
     @app.workflow("child")
     async def child(ctx: TaskContext, n: int) -> int:
         if n == 0:
@@ -427,7 +427,7 @@ async def test_emitted_task_is_emitted_once_over_all_attempts(app, place):
     assert ran == ["ada"]
 
 
-async def test_first_of_several_waits_counts(app, place):
+async def test_first_of_several_waits_resumes_the_task(app, place):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> Any:
         first = await ctx.wait_any({"paid": Event("paid"), "late": Timer(3600)})
@@ -452,7 +452,7 @@ async def test_cancelled_task_ends_as_cancelled(app, place):
     assert (await place.end(task))[0] == "CANCELLED"
 
 
-async def test_attempts_that_are_spent_fail_the_task(app, place):
+async def test_exhausted_attempts_fail_the_task(app, place):
     attempts: list[int] = []
 
     @app.workflow("order")
@@ -464,7 +464,7 @@ async def test_attempts_that_are_spent_fail_the_task(app, place):
     assert (status, code, attempts) == ("FAILED", "INTERNAL_AGENT_ERROR", [1, 2, 3])
 
 
-async def test_signal_of_a_turn_says_whether_its_task_waited(app, place):
+async def test_signal_of_a_turn_returns_whether_its_task_waited(app, place):
     @app.workflow("target")
     async def target(ctx: TaskContext) -> Any:
         return await ctx.wait_for("go")
@@ -479,7 +479,7 @@ async def test_signal_of_a_turn_says_whether_its_task_waited(app, place):
     assert await place.end(waits) == ("DONE", 7)
 
 
-async def test_fallback_runs_in_the_same_attempt_and_goes_on_after_a_wait(app, place):
+async def test_fallback_runs_in_the_same_attempt_and_continues_after_a_wait(app, place):
     entered: list[str] = []
 
     @app.workflow("first", fallback=["second"])
@@ -559,7 +559,7 @@ async def test_router_chooses_the_workflow_and_its_fallback(app, place):
 
 
 async def test_waiting_for_other_work_in_a_workflow_is_refused(app, place):
-    """The wait would keep a slot, and the other work needs one."""
+    """The wait would hold a slot that the other work needs."""
 
     @app.workflow("inner")
     async def inner() -> int:
@@ -572,7 +572,7 @@ async def test_waiting_for_other_work_in_a_workflow_is_refused(app, place):
     assert await run(place, outer) == ("FAILED", "VALIDATION_ERROR")
 
 
-async def test_refusal_that_is_expected_is_so_when_its_act_is_met_again(app, place):
+async def test_expected_refusal_stays_expected_at_the_next_call_of_its_act(app, place):
     calls: list[str] = []
     marks: list[bool] = []
 

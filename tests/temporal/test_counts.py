@@ -20,7 +20,7 @@ CALLS = "craftcore_calls"
 
 
 class Meter:
-    """A meter that counts in a replay, too."""
+    """A fake meter that also counts during a replay."""
 
     def __init__(self) -> None:
         self.counted: Counter[tuple[str, ...]] = Counter()
@@ -52,7 +52,7 @@ async def test_entry_whose_end_meets_its_cancel_is_counted_once(meter, name):
 def test_late_end_of_a_call_that_was_made_again_is_not_counted(meter):
     state = TaskState(task=TASK, resume=Resume.FIRST)
     begin_call(state, 1, intent(), 0.0)
-    counts.count_call("pay", ActivityStatus.UNKNOWN)  # its entry is left
+    counts.count_call("pay", ActivityStatus.UNKNOWN)  # the entry has left the call
     leave_behind(state, 1, 5.0)
     decide_doubt(state, KEY, Decision.RESEND, by="ada", reference=None, calls=None, now=6.0)
     begin_call(state, 2, intent(), 7.0)
@@ -66,7 +66,7 @@ def test_late_end_of_a_call_that_was_made_again_is_not_counted(meter):
 def test_name_that_no_app_declares_adds_no_label(meter):
     end = EntryEnd(status="FAILED", reason="no agent", error_code="CAPABILITY_NOT_FOUND")
     counts.count_entry("emitted", end)
-    counts.count_entry("order", EntryEnd(**{**vars(end), "is_task": True}))  # the code of the user's own failure
+    counts.count_entry("order", EntryEnd(**{**vars(end), "is_task": True}))  # the code of a failure raised by user code
     assert meter.counted == {
         ("craftcore_attempts", "other", "failed"): 1,
         ("craftcore_attempts", "order", "failed"): 1,

@@ -17,26 +17,26 @@ from tests.support.processes import PATIENCE
 from tests.temporal.test_rollover import Tasks
 
 pytestmark = pytest.mark.anyio
-SECRET = "a-word-that-nobody-reads"
+SECRET = "a-confidential-word"
 
 
 @pytest.mark.cluster
-async def test_encrypted_task_is_unreadable_and_goes_on_in_its_next_run(cluster):
+async def test_encrypted_task_is_unreadable_and_continues_in_its_next_run(cluster):
     app = App("encrypted")
 
     @app.workflow("order")
     async def order(ctx: TaskContext, what: str) -> str:
         for number in range(6):
             await ctx.step(f"step{number}", lambda: what)
-        said = await ctx.ask(f"Buy {what}?", ["yes", "no"])
-        return f"{said} {what}"
+        stored = await ctx.ask(f"Buy {what}?", ["yes", "no"])
+        return f"{stored} {what}"
 
     settings = replace(cluster, task_queue=app.name, data_converter="tests.temporal.scrambled:converter")
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
             client = TemporalClient(connection, app, settings)
             task = await Tasks(connection, app, settings).start("order", {"what": SECRET}, updates=4)
-            while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             assert questions[0].question == f"Buy {SECRET}?"
             await client.answer(task, questions[0].id, "yes", by="ada")

@@ -17,13 +17,13 @@ from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.triggers.model import TriggerSource
 from tests.support.processes import PATIENCE
-from tests.temporal.broken_line import a_line
+from tests.temporal.broken_line import faulty_proxy
 
 pytestmark = pytest.mark.anyio
 
 
 class Count:
-    """How many entries run at once."""
+    """The number of concurrent entries, and its maximum."""
 
     running = most = 0
 
@@ -73,23 +73,23 @@ async def test_limit_of_the_workflow_that_a_router_chose_is_kept(client, count):
 
 
 async def test_start_of_a_rate_is_reported_until_the_cluster_answers(app, client, cluster, monkeypatch):
-    """An entry is no crash because the cluster was away when it began."""
+    """An entry that began without a cluster does not count as a crash."""
     monkeypatch.setattr(declared_limits, "TOLD_SECONDS", 0.3)
     await client.result(await client.emit("slow"))
     limits = find_limits(app, "slow", None, "{}", app.name)
     gate = client.connection.get_workflow_handle(limits[0].id)
 
-    async def count_told() -> int:
+    async def count_reported() -> int:
         events = (await gate.fetch_history()).events
         told = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
         return told.count("started")
 
-    before = await count_told()
-    async with a_line(cluster.address) as line, anyio.create_task_group() as beside:
+    before = await count_reported()
+    async with faulty_proxy(cluster.address) as line, anyio.create_task_group() as beside:
         far = await Client.connect(line.address)
         line.loses_answers = True
         beside.start_soon(report_start, far, "someone", limits, {limits[0].id: 1}, lambda: False)
-        while await count_told() < before + 2:  # noqa: ASYNC110 - it has no event
+        while await count_reported() < before + 2:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
         line.break_off()
     assert (await client.result(await client.emit("slow"))).status == "DONE"

@@ -45,7 +45,7 @@ PLACES = {
     "cancel": ("before", "called", "half", "effect", "after"),
     "reset": WHERE,
 }
-"""Where a fault of real time can be placed. A timeout between an answer and its record cannot."""
+"""The places of faults in real time. A timeout between an answer and its record cannot be placed."""
 
 
 class Cell(NamedTuple):
@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
     @property
     def expected(self) -> str:
-        """Return what the page says."""
+        """Return the text of the page."""
         _, _, rest = DOCUMENT.read_text().partition(HEADINGS[self.how])
         rows = [line.strip("| \n").split(" | ") for line in rest.partition("\n### ")[0].splitlines() if "|" in line]
         policy = f"`{self.policy.upper().replace(' ', '_')}`"
@@ -71,7 +71,7 @@ CELLS = [
     for how, places in PLACES.items()
     for where in places
     for row in ROWS
-    if "beyond" not in row[1] or how in ("crash", "cancel")  # after others the window is not over so soon
+    if "beyond" not in row[1] or how in ("crash", "cancel")  # other faults do not wait for the end of the window
 ]
 SAMPLE = [
     Cell("ask", "does not", "crash", "reply"),
@@ -81,16 +81,16 @@ SAMPLE = [
 
 
 async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str:
-    """Run a cell to its end, with a person who tells the truth. Return it in the words of the page."""
+    """Run a cell to its end, with true answers of a person. Return the outcome in the words of the page."""
     folder.mkdir()
     settings = replace(cluster, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     client = TemporalClient(await Client.connect(cluster.address), DoubtCell(folder, *cell).app, settings)
     workers = Workers("tests.temporal.doubt_app", [cluster.address, *cell], folder, count=1)
-    said: list[str] = []
+    answers: list[str] = []
     try:
         task = await client.emit("single")
         async with anyio.create_task_group() as beside:
-            beside.start_soon(answer_all, client, task, folder, workers, said)
+            beside.start_soon(answer_all, client, task, folder, workers, answers)
             await client.result(task)
             beside.cancel_scope.cancel()
         acts = (await client.view(task)).activities
@@ -98,8 +98,8 @@ async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str
         workers.close()
     calls = acts[0].calls if acts else 0
     again = ", sent again" if calls > 1 else ""
-    if said:
-        what = f": asked, {said[0]}{again}"
+    if answers:
+        what = f": asked, {answers[0]}{again}"
     elif looks := lines(folder / "looks"):
         what = f": the provider says {looks[-1]}{again}"
     elif again:
@@ -109,40 +109,40 @@ async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str
     return f"{len(lines(folder / 'effects'))}{what}"
 
 
-async def answer_all(client: TemporalClient, task: str, folder: Path, workers: Workers, said: list[str]) -> None:
-    """Replace a worker that has died, and decide what is in doubt: by its question, or when its task is over."""
+async def answer_all(client: TemporalClient, task: str, folder: Path, workers: Workers, answers: list[str]) -> None:
+    """Replace killed workers, and decide doubts: by their question, or after the end of the task."""
     while True:
         workers.replace_dead()
         refusals = suppress(CraftcoreError, RPCError, WorkflowUpdateRPCTimeoutOrCancelledError)
-        with refusals, anyio.move_on_after(2, shield=True):  # what was decided is said, also when the task is over then
+        with refusals, anyio.move_on_after(2, shield=True):  # a decision is recorded also if the task then ends
             view = await client.view(task)
             happened = bool(lines(folder / "effects"))
             decision, reference = ("happened", "seen") if happened else ("resend", None)
             if view.questions:
                 await client.answer(task, view.questions[0].id, decision, by="ada", reference=reference)
-                said.append("yes" if happened else "no")
+                answers.append("yes" if happened else "no")
             elif view.status == "CANCELLED" and any(one.status == "UNKNOWN" and one.is_open for one in view.activities):
                 await client.decide(task, view.activities[0].key, Decision(decision), by="ada", reference=reference)
-                said.append("yes" if happened else "no")
+                answers.append("yes" if happened else "no")
         await anyio.sleep(0.1)
 
 
 async def compare(cells: list[Cell], cluster: TemporalSettings, folder: Path, *, at_once: int) -> dict[Cell, str]:
-    """Return what differs from the page."""
-    came_to: dict[Cell, str] = {}
+    """Return the outcomes that differ from the page."""
+    outcome: dict[Cell, str] = {}
     limit = anyio.Semaphore(at_once)
 
     async def run(cell: Cell) -> None:
         async with limit:
             with anyio.fail_after(PATIENCE):
                 name = re.sub(r"\W+", "-", "-".join(cell))
-                came_to[cell] = await outcome_of(cell, cluster, folder / name)
+                outcome[cell] = await outcome_of(cell, cluster, folder / name)
 
     async with anyio.create_task_group() as beside:
         for cell in cells:
             beside.start_soon(run, cell)
-    assert len(came_to) == len(cells)
-    return {cell: outcome for cell, outcome in came_to.items() if outcome != cell.expected}
+    assert len(outcome) == len(cells)
+    return {cell: outcome for cell, outcome in outcome.items() if outcome != cell.expected}
 
 
 @pytest.mark.cluster

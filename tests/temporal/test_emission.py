@@ -15,8 +15,8 @@ from tests.support.fakes import VirtualCore
 from tests.temporal.test_task_ledger import TASK
 
 
-def begin(core: VirtualCore, **given: Any) -> TaskStart:
-    return start_of(core.triggers.accept(TriggerSpec(**given)), 10.0)
+def begin(core: VirtualCore, **options: Any) -> TaskStart:
+    return start_of(core.triggers.accept(TriggerSpec(**options)), 10.0)
 
 
 @pytest.mark.parametrize("source", list(TriggerSource))

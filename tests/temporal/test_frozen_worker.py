@@ -25,7 +25,7 @@ FROZEN_SECONDS = 3 * HEARTBEAT
 
 @pytest.fixture
 async def worker(cluster, tmp_path) -> AsyncIterator[Workers]:
-    """One worker, the first, which gets the task; a second is started when that is frozen."""
+    """Run one worker, which gets the task; a second is started after the first is frozen."""
     workers = Workers("tests.temporal.frozen_app", [cluster.address], tmp_path, count=1)
     yield workers
     workers.close()
@@ -37,24 +37,24 @@ async def client(cluster, tmp_path) -> TemporalClient:
     return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings)
 
 
-async def until(is_so: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     with anyio.fail_after(PATIENCE):
-        while not is_so():  # noqa: ASYNC110 - another process writes the file
+        while not condition():  # noqa: ASYNC110 - another process writes the file
             await anyio.sleep(0.02)
 
 
-async def view_when(client: TemporalClient, task: str, is_so: Callable[[TaskView], object]) -> TaskView:
-    """Return the task once it is so. A query that a frozen worker has taken is asked again."""
+async def view_when(client: TemporalClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
+    """Return the task once the condition is true. A query that a frozen worker has taken is repeated."""
     with anyio.fail_after(PATIENCE):
         while True:
             with suppress(RPCError), anyio.move_on_after(2):
-                if is_so(view := await client.view(task)):
+                if condition(view := await client.view(task)):
                     return view
             await anyio.sleep(0.05)
 
 
 async def freeze_at(place: Path, workers: Workers) -> None:
-    """Freeze the first worker where it is, and start another."""
+    """Freeze the first worker, and start another."""
     await until(lambda: lines(place))
     workers.freeze(0)
     workers.add()
@@ -68,7 +68,7 @@ async def test_frozen_step_is_refused_and_runs_elsewhere(worker, client, tmp_pat
     worker.thaw(0)
     frozen, other = worker.pid(0), worker.pid(1)
     end = await client.result(task)
-    await anyio.sleep(FROZEN_SECONDS)  # what a thawed worker would still do
+    await anyio.sleep(FROZEN_SECONDS)  # a thawed worker would have acted by now
 
     assert end.result_json == f"[{other},{other}]"
     assert lines(tmp_path / "entries") == [str(frozen), str(other)]
@@ -114,7 +114,7 @@ async def test_history_of_a_timer_that_fired_for_a_dead_worker_replays(worker, c
     task = await client.emit("sleeps")
     await view_when(client, task, lambda view: view.status == "WAITING")
     worker.kill(0)
-    await view_when(client, task, lambda view: view.entries == 2)  # asked again and again while the timer fires
+    await view_when(client, task, lambda view: view.entries == 2)  # repeated while the timer fires
     assert (await client.result(task)).result_json == '"rested"'
     connection = await Client.connect(cluster.address)
     history = await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works: int, kills: int) -> None:
-    """Emit the works of some sessions in turn, kill workers meanwhile, and judge the order of what was seen."""
+    """Emit the triggers of some sessions in turn, kill workers meanwhile, and check the order of the entries."""
     app = gate_app(folder)
     client = TemporalClient(await connect(cluster), app, cluster)
     names = [f"{folder.name}-{number}" for number in range(sessions)]
@@ -41,7 +41,7 @@ async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works:
     for name in names:
         seen = [line.split() for line in lines(folder / "seen") if f" {name} " in line]
         ended = dict.fromkeys(int(number) for what, _, number in seen if what == "ends")
-        assert list(ended) == list(range(works))  # an entry may end twice: its end was not recorded
+        assert list(ended) == list(range(works))  # an entry may end twice if its end was not recorded
         assert sorted(int(number) for _, _, number in seen) == [int(number) for _, _, number in seen]
 
 

@@ -48,7 +48,7 @@ def test_announced_triggers_pass_in_the_order_of_announcement():
     assert passed == ["a", "b", "c"]
 
 
-def test_trigger_that_was_announced_and_has_not_come_holds_the_others_up():
+def test_announced_trigger_that_has_not_arrived_blocks_the_others():
     state = make_gate()
     announce(state, "slow")
     enter(state, "fast")
@@ -83,7 +83,7 @@ def test_withdrawal_with_another_mark_is_refused():
     assert state.tickets == {}
 
 
-def test_withdrawal_of_a_task_that_has_come_is_refused():
+def test_withdrawal_of_an_arrived_task_is_refused():
     state = make_gate()
     announce(state, "k:order")
     enter(state, "k:order")
@@ -101,7 +101,7 @@ def test_second_entry_finds_no_place_until_the_first_leaves():
     assert list_passed(state) == ["b"]
 
 
-def test_entry_again_after_a_crash_keeps_its_place():
+def test_repeated_entry_after_a_crash_keeps_its_place():
     state = make_gate(GateLimit(id="limit", places=1, rate_count=2, rate_seconds=1.0))
     enter(state, "a")
     assert list_passed(state) == ["a"]
@@ -110,7 +110,7 @@ def test_entry_again_after_a_crash_keeps_its_place():
     assert list_passed(state) == ["a"]
 
 
-def test_entry_again_waits_for_a_token():
+def test_repeated_entry_waits_for_a_token():
     state = make_gate(GateLimit(id="limit", rate_count=1, rate_seconds=1.0))
     enter(state, "a")
     assert list_passed(state) == ["a"]
@@ -138,7 +138,7 @@ def test_key_that_is_used_again_frees_the_place_of_its_last_use():
     assert state.places["k:order"].run == "another run"
 
 
-def test_start_that_is_reported_counts_from_then_on():
+def test_reported_start_counts_from_the_report():
     state = make_gate(GateLimit(id="limit", rate_count=1, rate_seconds=1.0))
     enter(state, "a")
     assert list_passed(state) == ["a"]
@@ -149,7 +149,7 @@ def test_start_that_is_reported_counts_from_then_on():
     assert state.starts == [7.0]
 
 
-def test_unstarted_trigger_is_superseded_when_the_newer_comes():
+def test_unstarted_trigger_is_superseded_at_the_arrival_of_the_newer_one():
     state = make_gate()
     enter(state, "running")
     assert list_passed(state) == ["running"]
@@ -164,7 +164,7 @@ def test_unstarted_trigger_is_superseded_when_the_newer_comes():
     assert list_passed(state) == ["other"]
 
 
-def test_trigger_is_withheld_until_the_newer_trigger_comes_or_is_withdrawn():
+def test_trigger_is_withheld_until_the_newer_trigger_arrives_or_is_withdrawn():
     state = make_gate()
     announce(state, "old")
     announce(state, "new", supersedes=True)
@@ -183,7 +183,7 @@ def test_task_that_has_begun_is_not_superseded():
     assert list_passed(state) == ["goes on"]
 
 
-def test_message_learns_the_task_that_waits_for_messages():
+def test_message_gets_the_id_of_the_task_that_waits_for_messages():
     state = make_gate()
     for holder, takes in (("first", True), ("second", False)):
         enter(state, holder)
@@ -262,7 +262,7 @@ def test_gate_with_a_ticket_is_not_empty(prepare):
     calls=st.lists(st.tuples(st.sampled_from(["enter", "start", "leave", "crash", "wait", "die"]), st.integers(0, 5))),
 )
 def test_limits_hold_for_any_order_of_calls(places, rate, calls):
-    """A window of the rate begins when a start is reported. So two more starts than tokens are a window apart."""
+    """A window of the rate begins at the report of a start, so two starts beyond the tokens are a window apart."""
     state = make_gate(GateLimit(id="limit", places=places, rate_count=rate, rate_seconds=10.0))
     now, entries, inside = 0.0, dict.fromkeys("012345", 0), set[str]()
     starts: list[float] = []

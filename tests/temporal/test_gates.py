@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Log:
-    """The calls of the workflows of a test, in order, and how many run at once."""
+    """The calls of the workflows of a test in order, and the number of concurrent ones."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -69,7 +69,7 @@ def app(request: pytest.FixtureRequest, log: Log) -> App:
 
     @app.workflow("held")
     async def held(name: str) -> None:
-        while not log.is_released:  # noqa: ASYNC110 - it runs on another loop than the test
+        while not log.is_released:  # noqa: ASYNC110 - another loop runs this
             await anyio.sleep(0.01)
         log.seen.append(name)
 
@@ -107,20 +107,20 @@ async def test_work_of_a_session_runs_in_the_order_of_emission(client, log):
 
 
 async def until(condition: Any) -> None:
-    """Wait until this is true. A gate and a task have no event for it."""
+    """Wait until a condition is true. Gates and tasks have no event to wait on."""
     while not await condition():  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.02)
 
 
 async def emit_and_wait(client: TemporalClient, workflow: str, payload: dict[str, Any]) -> str:
-    """Start a task of the session, and return its id once it waits. A message would overtake it before that."""
+    """Start a task of the session, and return its id once it waits. An earlier message would overtake the task."""
     task = await client.emit(workflow, payload, session_id="ada")
     await see_waiting(client, task)
     return task
 
 
 async def emit_and_enter(client: TemporalClient, app: App, name: str) -> str:
-    """Start a task that holds the place of its session until it is released."""
+    """Start a task that holds the place of its session until the test releases it."""
     task = await client.emit("held", {"name": name}, session_id="ada")
 
     async def is_inside() -> bool:
@@ -131,7 +131,7 @@ async def emit_and_enter(client: TemporalClient, app: App, name: str) -> str:
 
 
 async def view_gate(client: TemporalClient, gate: str) -> GateState:
-    """Return what a gate knows."""
+    """Return the state of a gate."""
     state: GateState = await client.connection.get_workflow_handle(gate).query("view", result_type=GateState)
     return state
 
@@ -154,7 +154,7 @@ async def test_concurrency_is_never_exceeded(client, log):
 
 
 @pytest.mark.cluster
-async def test_concurrency_by_key_counts_each_key_apart(client, log):
+async def test_concurrency_by_key_counts_each_key_separately(client, log):
     tasks = [await client.emit("each", {"name": f"{key}{number}", "key": key}) for key in "ab" for number in range(2)]
     for task in tasks:
         await client.result(task)
@@ -163,11 +163,11 @@ async def test_concurrency_by_key_counts_each_key_apart(client, log):
 
 
 @pytest.mark.cluster
-async def test_limit_that_the_emitter_does_not_know_is_kept(app, client, cluster, log):
-    """A program without the app's code emits: the worker knows the limit."""
+async def test_limit_that_is_unknown_to_the_emitter_is_kept(app, client, cluster, log):
+    """The emitting program lacks the code of the app, so only the worker has the limit."""
     settings = replace(cluster, task_queue=app.name)
-    stranger = TemporalClient(client.connection, None, settings)
-    tasks = [await stranger.emit("pair", {"name": str(number)}) for number in range(4)]
+    invalid = TemporalClient(client.connection, None, settings)
+    tasks = [await invalid.emit("pair", {"name": str(number)}) for number in range(4)]
     for task in tasks:
         assert (await client.result(task)).status == "DONE"
     assert log.most == 2
@@ -222,7 +222,7 @@ async def test_trigger_of_another_source_goes_to_the_live_task_of_its_session(cl
     assert (await client.result(chat)).result_json == '["hello","bye"]'
 
 
-async def test_message_to_no_live_task_begins_a_task(client, log):
+async def test_message_without_a_live_task_starts_a_task(client, log):
     first = await client.emit(payload={"text": "bye"}, source=TriggerSource.MESSAGE, session_id="ada")
     assert (await client.result(first)).result_json == '["bye"]'
 
@@ -243,7 +243,7 @@ async def test_unread_message_is_emitted_again_when_its_task_ends(client, log):
 
 @pytest.mark.campaign
 async def test_trigger_that_never_starts_is_skipped(app, client, log):
-    """A producer dies after it has announced its trigger."""
+    """A producer is killed after the announcement of its trigger."""
     spec = TriggerSpec(workflow="note", payload={"name": "lost"}, session_id="ada")
     start = start_of(client._accept(spec), 2.0)
     announced = await SessionGates(client.connection, app.name).announce(
@@ -290,7 +290,7 @@ async def test_gate_ends_when_idle_and_is_started_again(app, client, log):
 
 
 @pytest.mark.cluster
-async def test_gate_goes_on_in_its_next_run(app, client, log, monkeypatch):
+async def test_gate_continues_in_its_next_run(app, client, log, monkeypatch):
     gate = make_limit_gate_id(app.name, "pair", None)
     start = TemporalClient._start_of
 

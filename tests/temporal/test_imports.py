@@ -11,14 +11,14 @@ PROGRAMS = (
     "import craftcore.cli.main",
     "from craftcore.cli.main import main; assert main(['temporal', '--help']) == 0",
 )
-"""Each goes on from the one before, so the last imports nothing that was seen earlier."""
+"""The programs run in one interpreter, each after the one before."""
 
-LOOK = "import sys; assert not [name for name in sys.modules if name.startswith('temporalio')]"
+CHECK = "import sys; assert not [name for name in sys.modules if name.startswith('temporalio')]"
 
 
 def run(*programs: str) -> subprocess.CompletedProcess[str]:
-    """Run programs in one new interpreter, and look after each."""
-    text = "\n".join(f"{program}; {LOOK}, {program!r}" for program in programs)
+    """Run programs in one new interpreter, and check the imports after each."""
+    text = "\n".join(f"{program}; {CHECK}, {program!r}" for program in programs)
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
 
 

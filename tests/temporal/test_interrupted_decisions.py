@@ -31,16 +31,16 @@ async def client(cluster, tmp_path) -> TemporalClient:
     return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings_of(cluster.address))
 
 
-async def until(is_so: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     with anyio.fail_after(PATIENCE):
-        while not is_so():  # noqa: ASYNC110 - another process writes the file
+        while not condition():  # noqa: ASYNC110 - another process writes the file
             await anyio.sleep(0.02)
 
 
 async def doubt_of(client: TemporalClient, task: str) -> str:
-    """Wait for the question of a task about its act; its id."""
+    """Wait for the question of a task about its act, and return the question's id."""
     with anyio.fail_after(PATIENCE):
-        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.05)
     return questions[0].id
 
@@ -51,7 +51,7 @@ async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, clie
     await until(lambda: lines(tmp_path / "in-act"))
     await client.cancel(task)
     with anyio.fail_after(PATIENCE):
-        while (view := await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - it has no event
+        while (view := await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.05)
     (act,) = view.activities
     assert act.status == "UNKNOWN"
@@ -63,7 +63,7 @@ async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, clie
 
 
 @pytest.mark.campaign
-async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answer(workers, client, tmp_path):
+async def test_doubt_after_the_kill_of_all_workers_is_decided_by_the_first_answer(workers, client, tmp_path):
     task = await client.emit("acts", {"seconds": 1.0})
     await until(lambda: lines(tmp_path / "in-act"))
     workers.kill(0, 1)
@@ -88,14 +88,14 @@ async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answ
 
 @pytest.mark.campaign
 async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client, tmp_path):
-    """The dead worker was about to tell the cluster of an intent. The update goes to another one."""
+    """The killed worker had not yet sent the intent to the cluster. The update goes to another worker."""
     workers = Workers("tests.temporal.frozen_app", [cluster.address, "dies"], tmp_path, count=1)
     try:
         task = await client.emit("acts", {"seconds": 0.1})
         await until(lambda: (tmp_path / "struck").exists())
         workers.add()
         async with anyio.create_task_group() as beside:
-            beside.start_soon(tell_the_truth, client, task, tmp_path)
+            beside.start_soon(answer_by_the_provider, client, task, tmp_path)
             end = await client.result(task)
             beside.cancel_scope.cancel()
     finally:
@@ -106,8 +106,8 @@ async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client,
     assert len(lines(tmp_path / "after")) == 1
 
 
-async def tell_the_truth(client: TemporalClient, task: str, folder: Path) -> None:
-    """Answer the question of a doubt as the provider knows it."""
+async def answer_by_the_provider(client: TemporalClient, task: str, folder: Path) -> None:
+    """Answer the question of a doubt by the state of the provider."""
     question = await doubt_of(client, task)
     if lines(folder / "effects"):
         await client.answer(task, question, "happened", by="ada", reference="seen")

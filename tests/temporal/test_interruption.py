@@ -38,7 +38,7 @@ def app(request: pytest.FixtureRequest) -> App:
 
 
 def interrupted(days: float) -> TaskState:
-    """Return the state of a task whose worker died so many days ago."""
+    """Return the state of a task whose worker was killed this number of days ago."""
     task = replace(TASK, workflow="order")
     return TaskState(
         task=task,
@@ -54,7 +54,7 @@ def interrupted(days: float) -> TaskState:
 async def test_long_interruption_asks_before_work_goes_on(app, tasks, answer, status):
     task = await tasks.start("order", {}, updates=100, carried=interrupted(1.25))
     with anyio.fail_after(PATIENCE):
-        while not (questions := (await tasks.client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+        while not (questions := (await tasks.client.view(task)).questions):  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
         assert (questions[0].kind, questions[0].question) == (
             "stale",
@@ -69,7 +69,7 @@ async def test_short_interruption_asks_nothing(app, tasks):
 
 
 @pytest.mark.cluster
-async def test_entry_after_a_death_learns_how_long_its_task_was_interrupted(cluster, tmp_path):
+async def test_entry_after_a_kill_has_the_duration_of_the_interruption(cluster, tmp_path):
     settings = replace(cluster, task_queue=tmp_path.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     cell = ("ask", "does not", "crash", "effect")
     connection = await Client.connect(cluster.address)
@@ -78,7 +78,7 @@ async def test_entry_after_a_death_learns_how_long_its_task_was_interrupted(clus
     try:
         with anyio.fail_after(PATIENCE):
             task = await client.emit("single")
-            while not lines(tmp_path / "effects"):  # noqa: ASYNC110 - it has no event
+            while not lines(tmp_path / "effects"):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             entries: list[dict[str, Any]] = []
             while len(entries) < 2:
@@ -91,4 +91,4 @@ async def test_entry_after_a_death_learns_how_long_its_task_was_interrupted(clus
         workers.close()
     first, second = entries
     assert (first["touched_at"], second["resume"]) == (None, "CRASH")
-    assert first["now"] <= second["touched_at"] < second["now"] - 1  # the time until its death was known
+    assert first["now"] <= second["touched_at"] < second["now"] - 1  # the time until the cluster noticed the kill

@@ -22,7 +22,7 @@ from craftcore.temporal.workflow.journal_messages import (
 
 
 def is_json(message):
-    """Return whether JSON has all numbers of a message. It has no NaN, which is not equal to itself either."""
+    """Return whether JSON has all numbers of a message. JSON has no NaN, which is also not equal to itself."""
     try:
         json.dumps(asdict(message), allow_nan=False)
     except ValueError:
@@ -30,7 +30,7 @@ def is_json(message):
     return True
 
 
-# To derive a strategy from a type takes a second: `deferred` does it in the process that runs the tests.
+# The derivation of a strategy takes a second; `deferred` delays it to the process that runs the tests.
 CALLS = st.deferred(lambda: st.from_type(JournalCall).filter(is_json))
 BATCHES = st.builds(JournalBatch, token=st.integers(0, 99), calls=st.lists(CALLS, max_size=3))
 ANSWERS = st.deferred(lambda: st.lists(st.from_type(JournalAnswer).filter(is_json), max_size=3))
@@ -48,7 +48,7 @@ def test_answers_are_read_as_sent(answers):
     assert read_answers(json.loads(json.dumps(write_answers(answers)))) == answers
 
 
-def test_record_of_a_step_sends_nothing_else():
+def test_record_of_a_step_sends_no_other_field():
     call = JournalCall(kind="record", event_type="STEP_COMPLETED", text="{}", memo="one")
 
     assert write_batch(JournalBatch(token=1, calls=[call])) == {

@@ -83,7 +83,7 @@ async def test_state_that_is_too_large_for_a_message_is_refused(app, tasks):
 
 
 async def test_entry_that_is_too_large_to_be_sent_ends_its_task(app, tasks):
-    """An earlier version let a task keep a state and a progress that cannot be sent together. It was blocked."""
+    """In an earlier version, a state and a progress that cannot be sent together blocked their task."""
 
     @app.workflow("order")
     async def order(ctx: TaskContext[str]) -> None:
@@ -98,7 +98,7 @@ async def test_entry_that_is_too_large_to_be_sent_ends_its_task(app, tasks):
 
 
 @pytest.mark.campaign
-async def test_state_that_cannot_be_carried_names_its_part(app, tasks):
+async def test_state_over_the_limit_of_a_run_names_its_largest_part(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> None:
         for number in range(4):
@@ -113,7 +113,7 @@ async def test_state_that_cannot_be_carried_names_its_part(app, tasks):
 
 
 @pytest.mark.campaign
-async def test_state_of_a_megabyte_goes_on(app, tasks):
+async def test_state_of_a_megabyte_is_carried(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext[str]) -> Any:
         if ctx.turn < 3:
@@ -126,7 +126,7 @@ async def test_state_of_a_megabyte_goes_on(app, tasks):
 
 @pytest.mark.cluster
 async def test_result_of_an_act_that_is_too_large_to_be_sent_is_not_stored(app, tasks):
-    """The provider was called: its end is on record, and the turn is told at once what a re-entry will find."""
+    """The end of the call is recorded, and the turn gets at once the error that a repeated entry will get."""
 
     @app.action("send", irreversible=True)
     async def send(call: Call) -> str:
@@ -219,12 +219,12 @@ async def test_mailbox_that_is_full_fails_the_task(app, tasks):
         await ctx.wait_for("go")
 
     task = await tasks.start("order", {}, updates=100)
-    with suppress(NotFound):  # it may have ended before the last one
+    with suppress(NotFound):  # the task may have ended before the last signal
         for _ in range(6):
             await tasks.client.signal(task, "other", make_noise(200_000))
     code, message = await failure_of(tasks, task)
     assert code == "PAYLOAD_TOO_LARGE"
-    assert "its unread signals have 1," in message  # some arrive together
+    assert "its unread signals have 1," in message  # some signals arrive together
 
 
 def add_children(app: App) -> None:
@@ -264,7 +264,7 @@ async def test_five_thousand_children_run_once(app, tasks):
     task = await tasks.start("parent", {"count": 5_000}, updates=1_500)
     with anyio.fail_after(1_800):
         assert (await tasks.client.result(task)).result_json == "5000"
-        while len(ran) < 5_000:  # noqa: ASYNC110 - it has no event
+        while len(ran) < 5_000:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.1)
     assert set(ran.values()) == {1}
 

@@ -32,7 +32,7 @@ from craftcore.temporal.workflow.journal_messages import (
 )
 from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
 from tests.support.processes import PATIENCE
-from tests.temporal.broken_line import a_line
+from tests.temporal.broken_line import faulty_proxy
 
 pytestmark = pytest.mark.anyio
 COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
@@ -60,7 +60,7 @@ async def client(app: App, cluster: TemporalSettings, connection: Client) -> Tem
 
 @pytest.fixture
 def entered(app: App) -> anyio.Event:
-    """When a turn of the workflow `waits` has begun. It goes on at its cancellation."""
+    """Return an event that the workflow `waits` sets at the start of a turn. The turn waits for its cancellation."""
     entered = anyio.Event()
 
     @app.workflow("waits")
@@ -76,7 +76,7 @@ def handle_of(connection: Client, task: str) -> WorkflowHandle[Any, Any]:
 
 
 def entry_of(connection: Client, task: str, token: int = 1) -> OpenEntry:
-    """Return an entry of a task, as its worker has it."""
+    """Return the open entry of a task as on its worker."""
     return OpenEntry(client=connection, workflow_id=workflow_id_of_task(task), task_id=task, token=token)
 
 
@@ -95,13 +95,13 @@ async def count_completed(handle: WorkflowHandle[Any, Any]) -> int:
 
 
 async def question_of(client: TemporalClient, task: str) -> OpenQuestion:
-    while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+    while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.05)
     return questions[0]
 
 
 async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(client, connection, cluster, entered):
-    """Its caller is cancelled meanwhile, and waits for the record nevertheless."""
+    """The caller is cancelled meanwhile, and still waits for the record."""
     task = await client.emit("waits")
     await entered.wait()
     key, handle = f"activity:{task}:1.1", handle_of(connection, task)
@@ -116,13 +116,13 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
             await updates.send(JournalCall(kind="record", text="{}", memo="note:1"))
         given_up.set()
 
-    async with a_line(cluster.address) as line:
+    async with faulty_proxy(cluster.address) as line:
         updates = UpdateSender(entry_of(await Client.connect(line.address), task))
         line.loses_answers = True
         async with anyio.create_task_group() as beside:
             beside.start_soon(send)
             beside.start_soon(send_and_give_up)
-            while not await count_completed(handle):  # noqa: ASYNC110 - it has no event
+            while not await count_completed(handle):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             assert (answers, given_up.is_set()) == ([], False)
             line.break_off()
@@ -136,7 +136,7 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
 
 @pytest.mark.cluster
 async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_predecessor(client, connection, entered):
-    """Both have the same workflow id and an entry 1, and the worker of the first one was frozen."""
+    """Both tasks have the same workflow id and an entry 1, and the worker of the first task was frozen."""
     first = await client.emit("waits", dedup_key="again", dedup_scope="active")
     await entered.wait()
     run = (await handle_of(connection, first).describe()).run_id
@@ -144,7 +144,7 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
     await client.cancel(first)
     await client.result(first)
     second = await client.emit("waits", dedup_key="again", dedup_scope="active")
-    while (await client.view(second)).entries == 0:  # noqa: ASYNC110 - it has no event
+    while (await client.view(second)).entries == 0:  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.02)
 
     key, own = f"activity:{first}:1.1", f"activity:{second}:1.1"
@@ -154,7 +154,7 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
         (LEASE_LOST, False, True),
     ]
     updates = UpdateSender(entry_of(connection, second))
-    assert (await updates.send(begin(own))).is_begun  # it is no answer to the first
+    assert (await updates.send(begin(own))).is_begun  # the answer is not that of the first task
     assert [one.key for one in (await client.view(second)).activities] == [own]
     assert await late.query("act_keys", [], list[str]) == []
     await updates.send(settle(own))
@@ -163,7 +163,7 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
 
 
 @pytest.mark.cluster
-async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, client):
+async def test_decision_before_the_question_of_the_turn_ends_the_doubt(app, client):
     calls: list[str] = []
 
     @app.action("send", irreversible=True, timeout=0.2)
@@ -176,7 +176,7 @@ async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, 
         try:
             return await ctx.act(send)
         finally:
-            if ctx.resume == "FIRST":  # the turn is unwound, and its workflow does not know yet that it asks
+            if ctx.resume == "FIRST":  # the turn is suspended, and its question has not yet reached the workflow
                 with anyio.CancelScope(shield=True):
                     await client.decide(ctx.task_id, calls[0], Decision.HAPPENED, by="ada", reference="ref-1")
 
@@ -209,7 +209,7 @@ async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, 
     task = await client.emit("order")
     key, handle = f"activity:{task}:1.1", handle_of(connection, task)
     await client.answer(task, (await question_of(client, task)).id, "give up", by="ada")
-    while (await client.view(task)).status != "WAITING":  # noqa: ASYNC110 - it has no event
+    while (await client.view(task)).status != "WAITING":  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.02)
     view = await report_late()
 

@@ -25,7 +25,7 @@ import asyncio, sys
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.worker import work_until_stopped
 from tests.temporal.test_producer import producing_app
-asyncio.run(work_until_stopped(producing_app(), TemporalSettings(address=sys.argv[1], sticky_timeout=1)))
+asyncio.run(work_until_stopped(make_app(), TemporalSettings(address=sys.argv[1], sticky_timeout=1)))
 """
 EMITTER = """
 import sys
@@ -35,7 +35,7 @@ with TemporalProducer(sys.argv[1], app="producing") as producer:
 """
 
 
-def producing_app() -> App:
+def make_app() -> App:
     app = App("producing")
 
     @app.workflow("adds")
@@ -79,9 +79,9 @@ def producer(cluster: TemporalSettings, worker: WarmProcess) -> Iterator[Tempora
         yield producer
 
 
-def until(holds: Callable[[], object]) -> None:
+def wait_until(condition: Callable[[], object]) -> None:
     limit = time.monotonic() + PATIENCE
-    while not holds():
+    while not condition():
         assert time.monotonic() < limit
         time.sleep(0.05)
 
@@ -101,7 +101,7 @@ def test_failure_of_a_task_is_raised_by_its_handle(producer):
 
 def test_question_is_listed_and_answered_once(producer):
     asking = producer.emit("asks")
-    until(lambda: [one for one in producer.questions() if one.task_id == asking.id])
+    wait_until(lambda: [one for one in producer.questions() if one.task_id == asking.id])
     [question] = [one for one in producer.questions() if one.task_id == asking.id]
     assert (question.question, question.options, question.workflow) == ("Well?", ("yes", "no"), "asks")
 
@@ -111,7 +111,7 @@ def test_question_is_listed_and_answered_once(producer):
         producer.answer(question.id, "no", answered_by="bob")
 
 
-def test_many_are_emitted_in_order_up_to_the_first_refusal(producer):
+def test_triggers_are_emitted_in_order_up_to_the_first_refusal(producer):
     specs = [TriggerSpec(workflow="adds", payload={"left": number, "right": 0}) for number in range(2)]
     assert [one.result(timeout=PATIENCE) for one in producer.emit_many(specs)] == [0, 1]
     with pytest.raises(InvalidInput) as refused:
@@ -136,9 +136,9 @@ def test_key_of_scope_active_is_free_after_the_end_for_another_task(producer):
     assert first.result(timeout=PATIENCE) == first.id
 
 
-def test_signal_says_whether_the_task_waited_for_that(producer):
+def test_signal_returns_whether_the_task_waited_for_the_event(producer):
     waiting = producer.emit("waits")
-    until(lambda: (task := producer.task(waiting.id)) is not None and task.status == "WAITING")
+    wait_until(lambda: (task := producer.task(waiting.id)) is not None and task.status == "WAITING")
     assert not producer.signal(waiting.id, "other")
     assert producer.signal(waiting.id, "go")
 
@@ -155,19 +155,19 @@ def test_key_that_many_processes_emit_becomes_a_single_task(cluster, producer, p
         with emitter:
             ids.add(emitter.communicate(timeout=PATIENCE)[0].decode().strip())
     assert len(ids) == 1
-    until(lambda: producer.find(dedup_key=key))  # a list may lag
+    wait_until(lambda: producer.find(dedup_key=key))  # a list may lag
     assert {one.id for one in producer.find(dedup_key=key)} == ids
 
 
-def test_producer_of_no_cluster_says_so():
+def test_producer_without_a_cluster_is_refused():
     with pytest.raises(ClusterUnavailable):
         TemporalProducer("127.0.0.1:1", app="producing")
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_app_speaks_to_the_cluster_in_a_step_and_when_connected(cluster):
-    app = producing_app()
+async def test_app_calls_the_cluster_in_a_step_and_when_connected(cluster):
+    app = make_app()
     with anyio.fail_after(PATIENCE):
         async with working(app, replace(cluster, task_queue="producing")):
             emitted = await (await app.emit("emits")).result()
@@ -184,4 +184,4 @@ async def test_app_speaks_to_the_cluster_in_a_step_and_when_connected(cluster):
 def test_url_of_no_cluster_is_refused():
     for url in ("http://host:7233", "temporal://host", "temporal://user@host:1/ns"):
         with pytest.raises(InvalidInput):
-            producing_app().connected(url)
+            make_app().connected(url)

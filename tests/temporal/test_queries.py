@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Handle:
-    """A workflow whose first answers are these failures."""
+    """A fake handle of a workflow whose first queries fail."""
 
     def __init__(self, *failures: str) -> None:
         self.failures = list(failures)
@@ -26,14 +26,14 @@ class Handle:
         return "answer"
 
 
-async def test_query_that_met_a_workflow_ahead_is_asked_again():
+async def test_query_that_met_a_workflow_ahead_is_repeated():
     handle = Handle(REBUILT, REBUILT)
 
     assert await ask(handle, "act", "key", result_type=str) == "answer"  # type: ignore[arg-type]
     assert handle.asked == [("act", ["key"])] * 3
 
 
-async def test_query_that_failed_otherwise_is_not_asked_again():
+async def test_query_with_another_failure_is_not_repeated():
     handle = Handle("there is no such query")
 
     with pytest.raises(WorkflowQueryFailedError, match="no such query"):

@@ -92,7 +92,7 @@ async def test_turn_that_emits_a_taken_key_has_the_task_that_holds_the_key(app, 
 
 @pytest.mark.parametrize("by", [{"id": "019acb4d-0000-7000-8000-000000000001"}, {"dedup_key": "held"}], ids=str)
 async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, by):
-    """An id is held for ever, also after the end of its task; a key may be held by a live one alone."""
+    """An id is held for ever, also after the end of its task; a key may be held only by a live task."""
     options = by if "id" in by else {**by, "dedup_scope": "active"}
 
     @app.workflow("plain")
@@ -103,7 +103,7 @@ async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, 
     @app.workflow("emits")
     async def emits(ctx: TaskContext, on_duplicate: OnDuplicate) -> list[Any]:
         told = await ctx.emit(workflow, on_duplicate=on_duplicate, **options)
-        await ctx.sleep(0.01)  # the answer of the second entry is the one on record
+        await ctx.sleep(0.01)  # the second entry returns the recorded answer
         return [told.id, told.created, told.held, told.dedup_scope]
 
     async def end(on_duplicate: str) -> TaskEnd:
@@ -152,12 +152,12 @@ async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
     ],
     ids=str,
 )
-async def test_emit_that_a_cluster_cannot_keep_is_refused(client, options):
+async def test_emit_with_unsupported_options_is_refused(client, options):
     with pytest.raises(InvalidInput):
         await client.emit("order", **options)
 
 
-async def test_answer_to_no_open_question_is_refused(client):
+async def test_answer_without_an_open_question_is_refused(client):
     task = await client.emit("order")
     await see_waiting(client, task)
     with pytest.raises(StateRefused, match="is not open"):
@@ -166,7 +166,7 @@ async def test_answer_to_no_open_question_is_refused(client):
         await client.decide(task, "activity:none", Decision.HAPPENED, by="ada")
 
 
-async def test_work_that_names_no_workflow_fails_without_a_rule(client):
+async def test_work_without_a_workflow_fails_without_a_rule(client):
     end = await client.result(await client.emit(None, source="MESSAGE"))
     assert (end.status, end.error_code) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
@@ -177,7 +177,7 @@ async def test_unknown_task_is_not_found(client):
             await call
 
 
-def test_declarations_that_a_cluster_cannot_keep_are_named(app):
+def test_unsupported_declarations_are_named(app):
     assert list_unsupported(app) == []
 
     async def nothing() -> None: ...
@@ -187,7 +187,7 @@ def test_declarations_that_a_cluster_cannot_keep_are_named(app):
     assert len(list_unsupported(app)) == 1
 
 
-async def test_worker_of_an_app_that_a_cluster_cannot_keep_does_not_start():
+async def test_worker_of_an_unsupported_app_does_not_start():
     app = App("scheduled")
 
     async def nothing() -> None: ...

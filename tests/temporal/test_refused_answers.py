@@ -30,7 +30,7 @@ async def test_refused_answer_and_decision_leave_no_event(cluster):
         async with working(app, settings) as connection:
             client = TemporalClient(connection, app, settings)
             task = await client.emit("order")
-            while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             with pytest.raises(StateRefused, match="is not one of the options"):
                 await client.answer(task, questions[0].id, "maybe", by="ada")

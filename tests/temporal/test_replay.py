@@ -39,10 +39,10 @@ async def test_new_history_replays(cluster):
 
 
 async def test_wait_has_the_same_beginning_in_each_part_of_its_history():
-    """A command may read it before a worker has taken in the end of an entry."""
+    """A command may read the history before a worker has processed the end of an entry."""
     history = read_history(HISTORIES_FOLDER / "0.1.0.json")
     began: dict[str, set[float]] = {}
-    for end in range(80, 130, 3):  # the waits are open in there, and a part ends at a completed activity
+    for end in range(80, 130, 3):  # the waits are open in this range, and a part ends at a completed activity
         known = WorkflowHistory(history.workflow_id, history.events[:end])
         state = await read_state(known, DataConverter.default)
         for wait in state.open_waits:
@@ -52,7 +52,7 @@ async def test_wait_has_the_same_beginning_in_each_part_of_its_history():
 
 @workflow.defn(name=WORKFLOW)
 class OtherWorkflow:
-    """The workflow must not become this: it begins with something else."""
+    """A changed workflow with another beginning."""
 
     @workflow.run
     async def run(self, start: Any, carried: Any, packed: Any) -> None:
@@ -60,7 +60,7 @@ class OtherWorkflow:
 
 
 async def test_history_of_other_code_is_refused():
-    """The replay test sees a change that would break running tasks."""
+    """The replay test finds a change that would break running tasks."""
     replayer = Replayer(workflows=[OtherWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
     with pytest.raises(workflow.NondeterminismError):
         await replayer.replay_workflow(read_history(HISTORIES_FOLDER / "0.1.0.json"))
@@ -68,7 +68,7 @@ async def test_history_of_other_code_is_refused():
 
 @workflow.defn(name=WORKFLOW)
 class CarelessWorkflow(TaskWorkflow):
-    """The workflow must not become this: it leaves an entry and its calls at INTENT."""
+    """A changed workflow that leaves an entry and its calls at INTENT."""
 
     @workflow.init
     def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:

@@ -36,7 +36,7 @@ def app(request: pytest.FixtureRequest) -> App:
 
 
 class Tasks:
-    """The tasks of one app, whose runs have as few updates as a test says."""
+    """The tasks of one app, with a limit of updates per run."""
 
     def __init__(self, connection: Client, app: App, settings: TemporalSettings) -> None:
         self.client = TemporalClient(connection, app, settings)
@@ -75,13 +75,13 @@ class Tasks:
         return json.loads(end.result_json or "null")
 
     async def carried(self, task: str) -> TaskState:
-        """Return what it would carry to its next run."""
+        """Return the state that a task would carry to its next run."""
         state = (await TaskOperations(self._connection).load(task)).state
         assert state is not None, task
         return state
 
     async def runs(self, task: str) -> int:
-        """Return how many runs its workflow had."""
+        """Return the number of runs of a workflow."""
         count, handle = 1, self._connection.get_workflow_handle(task)
         started = (await handle.fetch_history()).events[0].workflow_execution_started_event_attributes
         while run := started.continued_execution_run_id:
@@ -197,7 +197,7 @@ async def test_signals_reach_a_later_run_in_their_order(app, tasks):
 
 
 @pytest.mark.cluster
-async def test_task_that_waits_goes_on_waiting_in_its_next_run(app, tasks):
+async def test_waiting_task_continues_to_wait_in_its_next_run(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> list[Any]:
         await ctx.step("one", lambda: 1)
@@ -206,7 +206,7 @@ async def test_task_that_waits_goes_on_waiting_in_its_next_run(app, tasks):
     task = await tasks.start("order", {}, updates=1)
     with anyio.fail_after(PATIENCE):
         for number in range(2):
-            while not (open_ := (await tasks.client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            while not (open_ := (await tasks.client.view(task)).questions):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             await tasks.client.answer(task, open_[0].id, f"answer {number}", by="ada")
     assert await tasks.end(task) == [f"answer {number}" for number in range(2)]
@@ -252,7 +252,7 @@ def test_state_that_is_too_large_names_its_largest_part():
     assert "The records of its turn are 5,000" in make_refusal(state).message
 
 
-def test_pages_bring_the_whole_memo():
+def test_pages_have_the_whole_memo():
     state = a_state(memo={str(number): "x" * 300_000 for number in range(10)})
     assert not is_inline(state)
     found: dict[str, str] = {}
@@ -267,7 +267,7 @@ def test_pages_bring_the_whole_memo():
 
 
 async def test_task_that_continues_for_ever_carries_its_last_turn_only(app, tasks):
-    """The state of earlier turns would grow without end. A child that lives still ends with its parent."""
+    """The state of earlier turns would grow without a limit. A live child still ends with its parent."""
 
     @app.action("send", irreversible=True)
     async def send(call: Call) -> str:

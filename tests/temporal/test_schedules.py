@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 def make_app(name: str, *, declared: bool = True, **options: Any) -> App:
-    """Return an app whose schedule `tick-{name}` starts a task that waits for the event `go`, unless told `quick`."""
+    """Return an app with the schedule `tick-{name}`. Its task waits for the event `go` unless it is `quick`."""
     app = App(name)
 
     @app.workflow("tick")
@@ -42,7 +42,7 @@ def make_app(name: str, *, declared: bool = True, **options: Any) -> App:
 async def see(
     client: ScheduleClient, schedule_id: str, until: Callable[[ScheduleBook, list[Occurrence]], Any]
 ) -> tuple[ScheduleBook, list[Occurrence]]:
-    """Return the schedule and its account, oldest line first, once they are as expected."""
+    """Return the schedule and its account, oldest line first, once both are as expected."""
     with anyio.fail_after(PATIENCE):
         while True:
             book = await client.view(schedule_id)
@@ -89,7 +89,7 @@ async def test_occurrence_waits_until_the_task_before_has_ended(cluster: Tempora
 
 
 @pytest.mark.campaign
-async def test_task_ended_by_force_blocks_no_occurrence(cluster: TemporalSettings) -> None:
+async def test_terminated_task_blocks_no_occurrence(cluster: TemporalSettings) -> None:
     app = make_app("forced", overlap="skip")
     async with working(app, cluster) as connection:
         client = ScheduleClient(connection)
@@ -197,7 +197,7 @@ async def test_schedule_at_startup_fires_once_for_each_sync(cluster: TemporalSet
         client = ScheduleClient(connection)
         await see(client, "tick-starts", lambda _, lines: len(fired(lines)) == 1)
         with anyio.fail_after(PATIENCE):
-            while (await client.view("tick-starts")).running:  # noqa: ASYNC110 - it has no event
+            while (await client.view("tick-starts")).running:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.05)
         await declare_schedules(client, app, Config(), "starts")
         assert len(fired(account_in(await client.view("tick-starts")))) == 2

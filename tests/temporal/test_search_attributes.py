@@ -23,7 +23,7 @@ from tests.temporal.dev_server import DevServer
 pytestmark = pytest.mark.anyio
 
 
-def asking_app(name: str) -> App:
+def make_asking_app(name: str) -> App:
     app = App(name)
     app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
 
@@ -43,13 +43,13 @@ def asking_app(name: str) -> App:
 
 
 async def test_state_of_a_task_is_in_its_attributes_and_its_question_in_the_memo(cluster):
-    app = asking_app("attributes")
+    app = make_asking_app("attributes")
     with anyio.fail_after(PATIENCE):
         async with working(app, cluster) as connection:
             client = TemporalClient(connection, app, cluster)
             task = await client.emit("asks")
             handle = connection.get_workflow_handle(workflow_id_of_task(task))
-            while not (await client.view(task)).questions:  # noqa: ASYNC110 - it has no event
+            while not (await client.view(task)).questions:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             [question] = (await client.view(task)).questions
 
@@ -69,12 +69,12 @@ async def test_state_of_a_task_is_in_its_attributes_and_its_question_in_the_memo
 
 
 async def test_answered_question_is_in_no_list_while_its_task_waits_for_its_session(cluster):
-    app, settings = asking_app("answered"), replace(cluster, task_queue="answered")
+    app, settings = make_asking_app("answered"), replace(cluster, task_queue="answered")
     released = Event()
 
     @app.workflow("holds")
     async def holds(ctx: TaskContext) -> None:
-        while not released.is_set():  # noqa: ASYNC110 - it runs on another loop than the test
+        while not released.is_set():  # noqa: ASYNC110 - another loop runs this
             await anyio.sleep(0.02)
 
     with anyio.fail_after(PATIENCE):
@@ -85,7 +85,7 @@ async def test_answered_question_is_in_no_list_while_its_task_waits_for_its_sess
             while not await (await handle.describe()).memo_value(QUESTIONS_MEMO, None):  # noqa: ASYNC110
                 await anyio.sleep(0.02)
             holder = await client.emit("holds", session_id="ada")
-            while (await client.view(holder)).entries == 0:  # noqa: ASYNC110 - it has no event
+            while (await client.view(holder)).entries == 0:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             await client.answer(task, f"{task}.1", "yes", by="ada")
             with anyio.fail_after(10):
@@ -98,12 +98,12 @@ async def test_answered_question_is_in_no_list_while_its_task_waits_for_its_sess
 
 
 async def test_action_in_doubt_is_listed_by_its_key(cluster):
-    app = asking_app("doubtful")
+    app = make_asking_app("doubtful")
     with anyio.fail_after(PATIENCE):
         async with working(app, cluster) as connection:
             client = TemporalClient(connection, app, cluster)
             task = await client.emit("doubts")
-            while not (await client.view(task)).questions:  # noqa: ASYNC110 - it has no event
+            while not (await client.view(task)).questions:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             [activity] = (await client.view(task)).activities
             found = await connection.get_workflow_handle(workflow_id_of_task(task)).describe()
@@ -113,14 +113,14 @@ async def test_action_in_doubt_is_listed_by_its_key(cluster):
 
 @pytest.fixture
 def bare_server() -> Iterator[DevServer]:
-    """A server without the attributes."""
+    """Run a server without the attributes."""
     server = DevServer(is_set_up=False)
     yield server
     server.close()
 
 
 async def test_namespace_without_attributes_is_refused_until_its_setup(bare_server):
-    app = asking_app("bare")
+    app = make_asking_app("bare")
     settings = replace(bare_server.settings, task_queue="bare")
     with anyio.fail_after(PATIENCE):
         connection = await connect(settings)

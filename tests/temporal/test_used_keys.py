@@ -83,7 +83,7 @@ async def test_id_of_an_ended_task_does_not_reach_the_next_task_of_its_key(app, 
 
 @pytest.fixture
 def broken(app: App) -> list[str]:
-    """The tasks that fail: a test empties it."""
+    """Return the list of failing tasks, which a test empties."""
     broken = ["all"]
 
     @app.workflow("breaks")
@@ -121,7 +121,7 @@ async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(reques
 
 
 @pytest.mark.cluster
-async def test_retry_of_a_state_that_no_run_can_carry_is_refused(app, requests):
+async def test_retry_of_a_state_over_the_limit_of_a_run_is_refused(app, requests):
     @app.workflow("random")
     async def random(ctx: TaskContext) -> None:
         for number in range(3):
@@ -179,7 +179,7 @@ async def test_search_by_a_key_finds_its_task_among_newer_ones(requests):
 
 
 async def test_act_with_a_changed_key_is_not_done_again(app, requests):
-    """Another worker may run code in which the act has a key."""
+    """Another worker may run a version of the code in which the act has a key."""
     calls: list[str] = []
     keys = iter([None, "fee", "fee"])
 

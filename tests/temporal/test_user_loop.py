@@ -1,6 +1,6 @@
 """User code that blocks its event loop: a short block is tolerated, and a long one loses the entries.
 
-A worker returns its entries when it stops, and tasks whose workflow it does not know. Neither costs an attempt.
+A worker returns its entries when it stops, and tasks of an unknown workflow. Neither uses an attempt.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_blocked_loop_is_no_dead_worker(app, settings):
 
 
 @pytest.mark.campaign
-async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypatch):
+async def test_loop_that_is_blocked_too_long_loses_its_entries(app, settings, monkeypatch):
     change_turns(monkeypatch, blocked_seconds=0.5, hand_back_seconds=0.3)
     entries: list[int] = []
 
@@ -86,7 +86,7 @@ async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypa
     assert view.crashes == 1
 
 
-async def test_entry_whose_heartbeats_were_late_is_handed_back_at_no_cost(app, settings, monkeypatch):
+async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, settings, monkeypatch):
     lost = iter([False, True])
     monkeypatch.setattr(Pulse, "may_be_lost", lambda pulse: next(lost, False))
     ran: list[str] = []
@@ -107,7 +107,7 @@ async def test_entry_whose_heartbeats_were_late_is_handed_back_at_no_cost(app, s
     assert (view.entries, view.crashes) == (2, 0)
 
 
-async def test_entry_of_a_worker_that_stops_is_handed_back_at_no_cost(app, settings):
+async def test_entry_of_a_stopping_worker_is_returned_without_an_attempt(app, settings):
     entered = anyio.Event()
     seen: list[tuple[int, str]] = []
 
@@ -122,7 +122,7 @@ async def test_entry_of_a_worker_that_stops_is_handed_back_at_no_cost(app, setti
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
             task = await TemporalClient(connection, app, settings).emit("order")
-            while not entered.is_set():  # noqa: ASYNC110 - it is of another loop
+            while not entered.is_set():  # noqa: ASYNC110 - another loop sets this
                 await anyio.sleep(0.02)
         async with working(app, settings) as connection:
             client = TemporalClient(connection, app, settings)
@@ -131,7 +131,7 @@ async def test_entry_of_a_worker_that_stops_is_handed_back_at_no_cost(app, setti
     assert (len(seen), view.entries, view.crashes) == (1, 2, 0)
 
 
-async def test_unknown_workflow_is_left_to_a_worker_that_knows_its_code(app, settings, monkeypatch):
+async def test_unknown_workflow_is_left_to_a_worker_with_its_code(app, settings, monkeypatch):
     change_turns(monkeypatch, hand_back_seconds=0.2)
     newer = App(app.name)
 
@@ -153,7 +153,7 @@ async def test_unknown_workflow_is_left_to_a_worker_that_knows_its_code(app, set
 
 
 @pytest.mark.campaign
-async def test_workflow_that_no_worker_knows_fails_after_its_time(app, settings, monkeypatch):
+async def test_workflow_without_a_worker_fails_after_its_time(app, settings, monkeypatch):
     change_turns(monkeypatch, unknown_seconds=0.3, hand_back_seconds=0.2)
     newer = App(app.name)
 
@@ -193,11 +193,11 @@ def test_deadline_counts_from_the_first_entry_also_after_a_crash():
     assert entry.task.deadline_at == 160.0
 
 
-# Crashes that count
+# Counted crashes
 
 
-class Dying(TurnActivity):
-    """A worker that dies with the first entries of a task, before their code begins or just after."""
+class KilledTurnActivity(TurnActivity):
+    """An activity that simulates a kill in the first entries of a task, before or after the start of their code."""
 
     deaths = 3
     has_begun = False
@@ -209,16 +209,16 @@ class Dying(TurnActivity):
         if self.has_begun:
             handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
             await handle.heartbeat(BEGUN)
-        activity.raise_complete_async()  # and no heartbeat follows
+        activity.raise_complete_async()  # no heartbeat follows
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, settings, monkeypatch, has_begun):
-    """Innocent tasks were POISON when they were offered to worker after worker that died."""
+    """In an earlier version, tasks became POISON when several workers were killed before the code began."""
     monkeypatch.setattr(task_moves, "IDLE_CRASHES_MAX", 2)
-    monkeypatch.setattr(Dying, "has_begun", has_begun)
-    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", Dying)
+    monkeypatch.setattr(KilledTurnActivity, "has_begun", has_begun)
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", KilledTurnActivity)
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> str:
@@ -236,9 +236,9 @@ async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, setti
 
 
 @pytest.mark.cluster
-async def test_entry_after_a_crash_says_that_its_code_begins(app, settings, monkeypatch):
-    monkeypatch.setattr(Dying, "deaths", 1)
-    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", Dying)
+async def test_entry_after_a_crash_reports_the_start_of_its_code(app, settings, monkeypatch):
+    monkeypatch.setattr(KilledTurnActivity, "deaths", 1)
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", KilledTurnActivity)
     said: list[Any] = []
 
     @app.workflow("order")
@@ -263,14 +263,14 @@ def crash(moves: TaskMoves, token: int) -> None:
     moves._count_crash()
 
 
-def test_entry_whose_worker_lives_on_is_no_crash_of_its_turn():
+def test_entry_of_a_surviving_worker_is_no_crash_of_its_turn():
     moves = TaskMoves(START, TaskState(task=TASK, resume="FIRST"))
     crash(moves, 1)
     crash(moves, 2)
     moves.accept_survivor(1)
     assert moves._state.idle_entries == [2]
     moves._state.entries = 3
-    moves.accept_survivor(3)  # said before the cluster noted the end of its entry
+    moves.accept_survivor(3)  # reported before the cluster recorded the end of its entry
     crash(moves, 3)
     assert moves._state.idle_entries == [2]
     crash(moves, 4)
@@ -294,7 +294,7 @@ async def test_outages_of_the_server_bury_no_innocent_task(app, mortal_cluster):
             client = TemporalClient(connection, app, settings)
             task = await client.emit("order")
             for number in range(1, 5):
-                while len(entries) < number:  # noqa: ASYNC110 - it is of another loop
+                while len(entries) < number:  # noqa: ASYNC110 - another loop sets this
                     await anyio.sleep(0.02)
                 await anyio.to_thread.run_sync(mortal_cluster.kill, 2.5)
             assert (await client.result(task)).result_json == "5"

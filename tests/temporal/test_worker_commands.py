@@ -33,7 +33,7 @@ async def writes(ctx: TaskContext) -> None:
     await ctx.transaction("write", lambda tx: None)
 """
 
-TELLS_ITS_END = """
+PRINTS_ITS_END = """
 import os
 
 class Told:
@@ -87,7 +87,7 @@ def test_worker_runs_emitted_tasks_and_drains_at_sigterm(craftcore, worker):
     assert worker.wait(PATIENCE) == 0
 
 
-def test_emit_waits_no_longer_than_asked(craftcore):
+def test_emit_waits_at_most_the_given_time(craftcore):
     done = craftcore("emit", "order", "--task-queue", "nobody", "--wait", "0.1")
     assert done.code == 75
     assert "has not ended in time" in done.err
@@ -109,8 +109,8 @@ def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(cr
 
 
 def test_process_of_a_command_ends_without_the_end_of_python(craftcore, tmp_path):
-    """Threads of the library may call Python while it ends. Now and then a command hung or aborted there."""
-    (tmp_path / "shop.py").write_text(APP + TELLS_ITS_END)
+    """Threads of the library may call Python during its end, where commands sometimes hung or aborted."""
+    (tmp_path / "shop.py").write_text(APP + PRINTS_ITS_END)
     done = craftcore("check", "shop:app", "--json")
     assert "destroyed" not in done.out
     assert (done.code, json.loads(done.out)["problems"]) == (0, [])

@@ -10,8 +10,8 @@ from tests.temporal.kill_cases import CASES, Witness
 pytestmark = pytest.mark.anyio
 
 
-async def judge(campaign: Campaign, seconds: float) -> None:
-    """Run it, and compare the tasks with the providers."""
+async def run_and_check(campaign: Campaign, seconds: float) -> None:
+    """Run the campaign, and compare the tasks with the providers."""
     tallies = await campaign.play(seconds)
     assert {name: tally.wrong for name, tally in tallies.items() if tally.wrong} == {}
     assert {name: (tally.doubled, tally.missing) for name, tally in tallies.items()} == {
@@ -23,25 +23,25 @@ async def judge(campaign: Campaign, seconds: float) -> None:
 
 
 async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
-    """The witness alone: it sees each result of a step and each effect."""
+    """The witness case alone records each result of a step and each effect."""
     cases = [Witness(tmp_path)]
-    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=2, live_max=2, timeout=1), 300)
+    await run_and_check(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=2, live_max=2, timeout=1), 300)
 
 
 @pytest.mark.cluster
 async def test_killed_workers_of_the_examples_lose_and_double_nothing(cluster, tmp_path):
     cases = [case(tmp_path) for case in CASES]
-    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
+    await run_and_check(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
 
 
 @pytest.mark.campaign
 async def test_killed_server_loses_and_doubles_nothing(tmp_path):
     with a_campaign(tmp_path, [Witness], kills=2, server_kills=1, seed=1, live_max=3, timeout=1) as campaign:
-        await judge(campaign, campaign.allowed_seconds)
+        await run_and_check(campaign, campaign.allowed_seconds)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(("case", "kills"), [(case, 1_000 if case.name == "witness" else 100) for case in CASES])
 async def test_hundreds_of_kills_lose_and_double_nothing(tmp_path, case, kills):
     with a_campaign(tmp_path, [case], kills=kills, server_kills=10, seed=1) as campaign:
-        await judge(campaign, campaign.allowed_seconds)
+        await run_and_check(campaign, campaign.allowed_seconds)

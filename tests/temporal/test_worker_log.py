@@ -44,10 +44,10 @@ def app(request: pytest.FixtureRequest) -> App:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("says_successes", [False, True])
-async def test_failed_turns_are_logged_and_successes_where_that_is_asked_for(app, cluster, says_successes) -> None:
+@pytest.mark.parametrize("logs_successes", [False, True])
+async def test_failed_turns_are_logged_and_successes_by_a_setting(app, cluster, logs_successes) -> None:
     settings = replace(cluster, task_queue=app.name)
-    config = Config(log=LogSettings(successes=says_successes))
+    config = Config(log=LogSettings(successes=logs_successes))
     with capture_logs() as lines, anyio.fail_after(PATIENCE):
         async with working(app, settings, config) as connection:
             client = TemporalClient(connection, app, settings)
@@ -55,26 +55,28 @@ async def test_failed_turns_are_logged_and_successes_where_that_is_asked_for(app
             await client.result(shaky)
             broken = await client.emit("broken")
             await client.result(broken)
-    said = [tuple(line.get(field) for field in LINE) for line in lines if line["event"].startswith("trigger.")]
+    expected_fields = [
+        tuple(line.get(field) for field in LINE) for line in lines if line["event"].startswith("trigger.")
+    ]
     failed = "INTERNAL_AGENT_ERROR"
     expected: list[tuple[object, ...]] = [
         ("trigger.retried", shaky, "shaky", 1, "PENDING", failed, "no luck", "RuntimeError"),
         ("trigger.settled", broken, "broken", 1, "DEAD", "attempts spent", "no way", "ValueError"),
     ]
-    if says_successes:
+    if logs_successes:
         expected.insert(1, ("trigger.done", shaky, "shaky", 2, None, "succeeded", None, None))
-    assert said == expected
+    assert expected_fields == expected
 
 
-async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, monkeypatch) -> None:
-    class GivesUpAfterOne(turn_activity.TurnActivity):
-        """Hands an unknown workflow back once, however long that takes, and then gives it up."""
+async def test_unknown_workflow_is_logged(app, cluster, monkeypatch) -> None:
+    class GiveUpAfterOne(turn_activity.TurnActivity):
+        """An activity that returns an unknown workflow once, regardless of the time, and then gives up."""
 
         def _refuse(self, given: EntryStart, now: float) -> EntryEnd | None:
             self._unknown_seconds = 0.0 if any(line["event"] == "trigger.released" for line in lines) else math.inf
             return super()._refuse(given, now)
 
-    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(GivesUpAfterOne, hand_back_seconds=0.0))
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(GiveUpAfterOne, hand_back_seconds=0.0))
     settings = replace(cluster, task_queue=app.name)
     with capture_logs() as lines, anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
@@ -89,7 +91,7 @@ async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, mo
 
 
 async def test_cancellation_after_the_end_of_its_turn_gives_no_warning(app, cluster) -> None:
-    """A warning is an error here, as in a program that asks for it, and would end the worker."""
+    """The test turns warnings into errors, as some programs do; a warning would end the worker."""
     library = object.__new__(_ActivityWorker)
     library._running_activities = {}
     late_cancel = partial(library._handle_cancel_activity_task, b"a token", Cancel())

@@ -64,7 +64,7 @@ def settings(cluster: TemporalSettings) -> TemporalSettings:
 
 
 @contextmanager
-def a_worker(settings: TemporalSettings, folder: Path, port: int) -> Iterator[WarmProcess]:
+def running_worker(settings: TemporalSettings, folder: Path, port: int) -> Iterator[WarmProcess]:
     (folder / "shop.py").write_text(APP)
     words = ["--address", settings.address, "--sticky-timeout", "1s", "--metrics", f"127.0.0.1:{port}"]
     process = start_on_cluster(
@@ -88,11 +88,11 @@ async def scrape(port: int) -> Scrape:
     return Scrape(await anyio.to_thread.run_sync(read))
 
 
-async def wait_for(port: int, holds: Callable[[Scrape], object]) -> Scrape:
+async def wait_for(port: int, condition: Callable[[Scrape], object]) -> Scrape:
     with anyio.fail_after(PATIENCE):
         while True:
             with suppress(OSError):  # the worker starts
-                if holds(scraped := await scrape(port)):
+                if condition(scraped := await scrape(port)):
                     return scraped
             await anyio.sleep(0.1)
 
@@ -100,7 +100,7 @@ async def wait_for(port: int, holds: Callable[[Scrape], object]) -> Scrape:
 async def test_turns_steps_and_calls_are_counted_once_by_their_workers(settings, tmp_path):
     first, second = free_port(), free_port()
     client = TemporalClient(await connect(settings), None, settings)
-    with a_worker(settings, tmp_path, first) as worker:
+    with running_worker(settings, tmp_path, first) as worker:
         for workflow, payload in [("order", {"to": "ada"}), ("breaks", {}), ("fails", {})]:
             await client.result(await client.emit(workflow, payload))
         await client.result(await client.emit(source="SYSTEM"))  # no workflow handles it
@@ -126,11 +126,11 @@ async def test_turns_steps_and_calls_are_counted_once_by_their_workers(settings,
         lost = await client.emit("order", {"to": "nobody"})
         await anyio.to_thread.run_sync(worker.wait, PATIENCE)
 
-    with a_worker(settings, tmp_path, second):
+    with running_worker(settings, tmp_path, second):
         told = await wait_for(second, lambda told: told.all("craftcore_calls_total", "action", "outcome"))
         assert told.all("craftcore_calls_total", "action", "outcome") == {("send", "unknown"): 1}
         assert told.all("craftcore_attempts_total", "workflow", "outcome")[("order", "crashed")] == 1
-        assert told.all("craftcore_steps_total", "workflow", "outcome") == {}  # replayed
+        assert told.all("craftcore_steps_total", "workflow", "outcome") == {}  # a replay is not counted
         await client.cancel(lost)
 
 
@@ -138,7 +138,7 @@ async def test_worker_whose_port_is_taken_does_not_start(settings, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with a_worker(settings, tmp_path, taken.getsockname()[1]) as worker:
+        with running_worker(settings, tmp_path, taken.getsockname()[1]) as worker:
             assert await anyio.to_thread.run_sync(worker.wait, PATIENCE) == 73
             assert worker.stderr is not None
             assert "temporal.metrics: cannot listen at 127.0.0.1:" in worker.stderr.read().decode()
@@ -153,6 +153,6 @@ def test_port_is_opened_once_in_a_process():
 
 
 @pytest.mark.parametrize("metrics", ["unix:metrics.sock", "0.0.0.0:9464", "9464", "127.0.0.1:0"])
-def test_address_that_is_no_port_of_this_machine_is_refused(metrics):
+def test_address_of_another_machine_is_refused(metrics):
     with pytest.raises(ConfigInvalid, match="a port of this machine"):
         replace_settings(TemporalSettings(), {"metrics": metrics})

@@ -9,8 +9,8 @@ from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
 
 
-async def see(client: TemporalClient, task: str, holds: Callable[[TaskView], object]) -> TaskView:
-    """Return the task once this holds."""
+async def see(client: TemporalClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
+    """Return the task once the condition is true."""
     handle = client.connection.get_workflow_handle(workflow_id_of_task(task))
     while True:
         pages = handle.fetch_history_events(wait_new_event=True)
@@ -19,7 +19,7 @@ async def see(client: TemporalClient, task: str, holds: Callable[[TaskView], obj
             is_first = False
             await pages.fetch_next_page()
             view: TaskView = await client.view(task)
-            if holds(view):
+            if condition(view):
                 return view
 
 

@@ -37,7 +37,7 @@ def start_on_cluster(
 
 
 def run_on_cluster(arguments: Sequence[str | Path], **options: Any) -> Result:
-    """Run such a process to its end."""
+    """Run a process that imports the library of Temporal to its end."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with start_on_cluster(arguments, stdout=out, stderr=err, **options) as process:
             code = process.wait(PATIENCE)
@@ -47,8 +47,8 @@ def run_on_cluster(arguments: Sequence[str | Path], **options: Any) -> Result:
 
 
 class Workers:
-    """Processes of one program in one folder; one that is killed is replaced. What they print is in `out` and `errors`
-    there."""
+    """Processes of one program in one folder; killed ones are replaced. The folder has their output in `out` and
+    `errors`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Workers:
         self._environment = os.environ | (environment or {})
         self.killed = 0
         self.exits: list[int] = []
-        """The exit codes of workers that ended by themselves: there should be none."""
+        """The exit codes of workers that ended without a kill; a correct run has none."""
         self._running = [self._start() for _ in range(count)]
 
     def _start(self) -> WarmProcess:
@@ -72,7 +72,7 @@ class Workers:
             return start_on_cluster(self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=errors)
 
     def kill(self, *places: int) -> None:
-        """Kill these workers at once, and start others in their places."""
+        """Kill these workers together, and start new ones in their places."""
         for place in places:
             if (code := self._running[place].poll()) is not None:
                 self.exits.append(code)
@@ -83,7 +83,7 @@ class Workers:
             self._running[place] = self._start()
 
     def replace_dead(self) -> None:
-        """Start others in the places of those that killed themselves."""
+        """Start new workers in the places of workers that killed themselves."""
         for place, worker in enumerate(self._running):
             code = worker.poll()
             if code not in (None, -signal.SIGKILL):
@@ -92,16 +92,16 @@ class Workers:
                 self._running[place] = self._start()
 
     def kill_some(self, chance: random.Random) -> None:
-        """Kill one of the workers, or now and then all of them."""
+        """Kill one of the workers, or at random all of them."""
         places = range(len(self._running))
         self.kill(*(places if chance.random() < 0.04 else [chance.choice(places)]))
 
     def freeze(self, place: int) -> None:
-        """Stop a process where it is. It knows nothing of that."""
+        """Stop a process with SIGSTOP."""
         self._running[place].send_signal(signal.SIGSTOP)
 
     def thaw(self, place: int) -> None:
-        """Let a frozen process go on."""
+        """Continue a frozen process."""
         self._running[place].send_signal(signal.SIGCONT)
 
     def pid(self, place: int) -> int:
@@ -114,7 +114,7 @@ class Workers:
         return len(self._running) - 1
 
     def close(self) -> None:
-        """Kill all, and start none again."""
+        """Kill all workers for good."""
         for worker in self._running:
             worker.send_signal(signal.SIGKILL)
         for worker in self._running:
