@@ -85,9 +85,9 @@ class Campaign:
                 with anyio.fail_after(seconds):
                     async with anyio.create_task_group() as around:
                         around.start_soon(self._replace_dead, workers)
-                        async with anyio.create_task_group() as beside:
+                        async with anyio.create_task_group() as group:
                             for case in self.cases:
-                                beside.start_soon(self._feed, case)
+                                group.start_soon(self._feed, case)
                             await self._kill(workers)
                             self._ends_feeding = True
                         around.cancel_scope.cancel()
@@ -131,11 +131,11 @@ class Campaign:
         client = await Client.connect(self.settings.address)
         calls = TemporalClient(client, app_of(case.name, self.folder), self.settings)
         number, live = 0, anyio.Semaphore(self.live_max)
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             while not self._ends_feeding:
                 await live.acquire()
                 number += 1
-                beside.start_soon(self._run, case, client, calls, number, live)
+                group.start_soon(self._run, case, client, calls, number, live)
                 await anyio.sleep(self.pace)
 
     async def _run(
@@ -145,10 +145,10 @@ class Campaign:
         payload = case.payload(number)
         id = await call_until_answered(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
         answered: set[str] = set()
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(self._answer_all, case, calls, number, id, answered)
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._answer_all, case, calls, number, id, answered)
             end = await call_until_answered(lambda: calls.result(id))
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
         try:
             view = await call_until_answered(lambda: calls.view(id), ANSWER_SECONDS)
             crashes, entries = view.crashes, view.entries

@@ -123,13 +123,13 @@ class Approval:
         orders = Counter(re.findall(r"(item-\d+) is ordered", (self._folder / "out").read_text()))
         for one in played:
             what = f"item-{one.number}"
-            said = f"{what} is ordered as {one.id}" if one.number % 4 else f"{what} is not bought"
+            expected_result = f"{what} is ordered as {one.id}" if one.number % 4 else f"{what} is not bought"
             tally.effects += min(orders[what], 1)
             tally.missing += one.number % 4 > 0 and not orders[what]
             tally.doubled += one.number % 4 == 0 and orders[what]
             tally.repeated += max(orders[what] - 1, 0)
-            if one.end.status != "DONE" or one.result != said:
-                tally.wrong.append(f"{one} should have said {said}")
+            if one.end.status != "DONE" or one.result != expected_result:
+                tally.wrong.append(f"{one} should have returned {expected_result}")
 
 
 class Order:

@@ -77,17 +77,17 @@ async def serve(client: TemporalClient, task: str) -> None:
 async def run_one(client: TemporalClient, moment: Moment) -> tuple[str, TaskEnd]:
     """Run the task with a cancellation at this moment. Return its id and its end."""
     task = await client.emit("all", session_id="ada")
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(serve, client, task)
+    async with anyio.create_task_group() as group:
+        group.start_soon(serve, client, task)
 
         async def cancel() -> None:
             while not moment.held:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             await client.cancel(task)
 
-        beside.start_soon(cancel)
+        group.start_soon(cancel)
         end = await client.result(task)
-        beside.cancel_scope.cancel()
+        group.cancel_scope.cancel()
     return task, end
 
 

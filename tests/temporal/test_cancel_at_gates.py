@@ -55,7 +55,7 @@ async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> Asy
     [
         pytest.param("initialize_workflow", False, id="begins", marks=pytest.mark.cluster),
         pytest.param(SIGNALLED, False, id="finds no gate", marks=pytest.mark.cluster),
-        pytest.param(SIGNALLED, True, id="has told its gate", marks=pytest.mark.cluster),
+        pytest.param(SIGNALLED, True, id="gate was notified", marks=pytest.mark.cluster),
         pytest.param(STARTED, False, id="has started its gate"),
     ],
 )

@@ -35,8 +35,8 @@ COMMANDS = dict(cluster_commands(temporal, "temporal"))
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main.main(list(words))
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -48,8 +48,8 @@ class ScheduleCommands:
     async def run(self, *words: str) -> tuple[int, str, str]:
         self.capsys.readouterr()  # discard the log of the worker
         code = await asyncio.to_thread(main.main, ["temporal", *words, "--address", self._address])
-        told = self.capsys.readouterr()
-        return code, told.out, told.err
+        captured = self.capsys.readouterr()
+        return code, captured.out, captured.err
 
     async def read(self, *words: str, code: int = 0) -> Any:
         found, out, err = await self.run(*words, "--json")
@@ -129,9 +129,9 @@ async def test_schedules_are_synced_paused_resumed_run_skipped_and_backfilled(co
     assert (await commands.run("schedule", "pause", "nightly"))[0] == 75
     assert (await commands.run(*sync, "--revision", "3"))[0] == 75
     monkeypatch.setattr("craftcore.temporal.cluster_connection.CONNECT_SECONDS", 0.5)
-    nobody = ScheduleCommands(commands.capsys, "127.0.0.1:1")
+    unreachable = ScheduleCommands(commands.capsys, "127.0.0.1:1")
     for words in (("schedule", "list"), ("schedule", "run-now", "nightly"), sync):
-        assert (await nobody.run(*words))[0] == 75
+        assert (await unreachable.run(*words))[0] == 75
 
 
 async def test_schedule_that_the_rules_refuse_shows_the_reason_and_does_not_end(commands, cluster):

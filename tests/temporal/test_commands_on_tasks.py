@@ -30,8 +30,8 @@ class Commands:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         code = main.main(["temporal", *words, "--address", self.cluster.address])
-        told = self._capsys.readouterr()
-        return code, told.out, told.err
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
 
     def read(self, *words: str) -> Any:
         code, out, err = self.run(*words, "--json")
@@ -41,10 +41,10 @@ class Commands:
     def wait_for(self, task: str, status: str, reason: str = "") -> dict[str, Any]:
         until = time.monotonic() + PATIENCE
         while True:
-            told: dict[str, Any] = self.read("task", "show", task)
-            if told["status"] == status and reason in (told["reason"] or ""):
-                return told
-            assert time.monotonic() < until, told
+            shown: dict[str, Any] = self.read("task", "show", task)
+            if shown["status"] == status and reason in (shown["reason"] or ""):
+                return shown
+            assert time.monotonic() < until, shown
             time.sleep(0.1)
 
     def read_listed(self, *words: str) -> list[dict[str, Any]]:
@@ -80,18 +80,18 @@ def emit(cluster: Any, what: str, **options: Any) -> str:
 def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_path, monkeypatch):
     task = emit(cluster, "lamp", dedup_key="lamp@1")
     assert task.startswith("k:lamp@1@")
-    told = commands.read("task", "show", "k:lamp@1")
-    assert (told["id"], told["status"], told["reason"]) == (task, "RUNNING", "waits for a worker")
-    told = commands.read("trigger", "show", task)
-    assert (told["id"], told["status"], told["attempts"], told["dedup_key"]) == (task, "PENDING", 0, "lamp@1")
-    assert (told["source"], told["workflow"], told["payload"]) == ("IMMEDIATE", "order", {"what": "lamp"})
-    assert told["due_at"] <= told["created_at"]
+    shown = commands.read("task", "show", "k:lamp@1")
+    assert (shown["id"], shown["status"], shown["reason"]) == (task, "RUNNING", "waits for a worker")
+    shown = commands.read("trigger", "show", task)
+    assert (shown["id"], shown["status"], shown["attempts"], shown["dedup_key"]) == (task, "PENDING", 0, "lamp@1")
+    assert (shown["source"], shown["workflow"], shown["payload"]) == ("IMMEDIATE", "order", {"what": "lamp"})
+    assert shown["due_at"] <= shown["created_at"]
     commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "pending", "--workflow", "order")
     assert commands.run("replay", task)[0] == 10
     workers = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
     try:
-        told = commands.wait_for(task, "WAITING")
-        [question] = told["questions"]
+        shown = commands.wait_for(task, "WAITING")
+        [question] = shown["questions"]
         assert (question["question"], question["options"]) == ("Send the lamp?", ["send", "hold"])
         assert question in commands.read_listed("inbox", "list")
         page = commands.run("inbox", "list")[1]
@@ -114,7 +114,7 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
         assert code == 1
         assert "with 'send'" in err
 
-        told = commands.wait_for(task, "WAITING", "activity")
+        shown = commands.wait_for(task, "WAITING", "activity")
         [doubt] = [one for one in commands.read_listed("activity", "list") if one["task_id"] == task]
         assert (doubt["action"], doubt["status"]) == ("send", "UNKNOWN")
         code, out, _ = commands.run("activity", "show", doubt["key"])
@@ -126,12 +126,12 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
 
         commands.wait_for(task, "WAITING", "wait_for")
         assert commands.read("task", "signal", task, "paid", '"cash"')["waited"] is True
-        told = commands.wait_for(task, "FAILED")
-        assert (told["error_code"], told["questions"]) == ("INTERNAL_AGENT_ERROR", [])
+        shown = commands.wait_for(task, "FAILED")
+        assert (shown["error_code"], shown["questions"]) == ("INTERNAL_AGENT_ERROR", [])
         assert commands.run("replay", task)[0] == 0
         assert commands.run("task", "signal", task, "paid")[0] == 1
-        told = commands.read("trigger", "show", task)
-        assert (told["status"], told["error_code"], told["attempts"]) == ("DEAD", "INTERNAL_AGENT_ERROR", 1)
+        shown = commands.read("trigger", "show", task)
+        assert (shown["status"], shown["error_code"], shown["attempts"]) == ("DEAD", "INTERNAL_AGENT_ERROR", 1)
         commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "dead")
         assert commands.run("trigger", "cancel", task)[0] == 1
         assert commands.run("trigger", "show", task)[0] == 0
@@ -141,8 +141,8 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
         assert (code, out) == (0, f"{task} goes on at turn 1\n")
         commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "pending")
         workers = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
-        told = commands.wait_for(task, "DONE")
-        assert told["result"] == ["send", "ref-9", "cash"]
+        shown = commands.wait_for(task, "DONE")
+        assert shown["result"] == ["send", "ref-9", "cash"]
         assert commands.run("trigger", "requeue", task)[0] == 1
     finally:
         workers.close()
@@ -176,8 +176,8 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
         assert [one["id"] for one in commands.read_listed("task", "list", "--status", "waiting", "--limit", "1")] == [
             task
         ]
-        told = commands.read("trigger", "show", task)
-        assert (told["status"], told["session_id"]) == ("WAITING", "chairs")
+        shown = commands.read("trigger", "show", task)
+        assert (shown["status"], shown["session_id"]) == ("WAITING", "chairs")
         code, out, _ = commands.run("trigger", "cancel", task[:30], "--reason", "wrong colour")
         assert (code, out) == (0, f"{task}: asked to cancel; a worker ends it\n")
         commands.wait_for(task, "CANCELLED")

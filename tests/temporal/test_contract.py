@@ -234,9 +234,9 @@ async def test_concurrent_steps_are_all_recorded(app, place):
         async def one(number: int) -> None:
             found.append(await ctx.step("one", lambda: number, key=str(number)))
 
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for number in range(40):
-                beside.start_soon(one, number)
+                group.start_soon(one, number)
         return sum(found)
 
     assert await run(place, order) == ("DONE", sum(range(40)))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 class Count:
     """The number of concurrent entries, and its maximum."""
 
-    running = most = 0
+    running = maximum = 0
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def app(request: pytest.FixtureRequest, count: Count) -> App:
     @app.workflow("alone", concurrency=1)
     async def alone() -> None:
         count.running += 1
-        count.most = max(count.most, count.running)
+        count.maximum = max(count.maximum, count.running)
         await anyio.sleep(0.2)
         count.running -= 1
 
@@ -69,7 +69,7 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
 async def test_limit_of_the_workflow_that_a_router_chose_is_kept(client, count):
     tasks = [await client.emit(payload={}, source=TriggerSource.MESSAGE) for _ in range(3)]
     assert [(await client.result(task)).status for task in tasks] == ["DONE"] * 3
-    assert count.most == 1
+    assert count.maximum == 1
 
 
 async def test_start_of_a_rate_is_reported_until_the_cluster_answers(app, client, cluster, monkeypatch):
@@ -81,14 +81,14 @@ async def test_start_of_a_rate_is_reported_until_the_cluster_answers(app, client
 
     async def count_reported() -> int:
         events = (await gate.fetch_history()).events
-        told = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
-        return told.count("started")
+        signals = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
+        return signals.count("started")
 
     before = await count_reported()
-    async with faulty_proxy(cluster.address) as line, anyio.create_task_group() as beside:
+    async with faulty_proxy(cluster.address) as line, anyio.create_task_group() as group:
         far = await Client.connect(line.address)
         line.loses_answers = True
-        beside.start_soon(report_start, far, "someone", limits, {limits[0].id: 1}, lambda: False)
+        group.start_soon(report_start, far, "someone", limits, {limits[0].id: 1}, lambda: False)
         while await count_reported() < before + 2:  # noqa: ASYNC110 - there is no event
             await anyio.sleep(0.02)
         line.break_off()

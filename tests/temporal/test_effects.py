@@ -89,10 +89,10 @@ async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str
     answers: list[str] = []
     try:
         task = await client.emit("single")
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(answer_all, client, task, folder, workers, answers)
+        async with anyio.create_task_group() as group:
+            group.start_soon(answer_all, client, task, folder, workers, answers)
             await client.result(task)
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
         acts = (await client.view(task)).activities
     finally:
         workers.close()
@@ -138,9 +138,9 @@ async def compare(cells: list[Cell], cluster: TemporalSettings, folder: Path, *,
                 name = re.sub(r"\W+", "-", "-".join(cell))
                 outcome[cell] = await outcome_of(cell, cluster, folder / name)
 
-    async with anyio.create_task_group() as beside:
+    async with anyio.create_task_group() as group:
         for cell in cells:
-            beside.start_soon(run, cell)
+            group.start_soon(run, cell)
     assert len(outcome) == len(cells)
     return {cell: outcome for cell, outcome in outcome.items() if outcome != cell.expected}
 

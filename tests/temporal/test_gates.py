@@ -79,9 +79,9 @@ def app(request: pytest.FixtureRequest, log: Log) -> App:
 
     @app.workflow("chat", sources=["MESSAGE"])
     async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
-        said = [*(ctx.state or []), text if ctx.turn == 1 else ctx.received["text"]]
-        await log.work(said[-1])
-        return said if said[-1] == "bye" else Continue(said, on="message")
+        texts = [*(ctx.state or []), text if ctx.turn == 1 else ctx.received["text"]]
+        await log.work(texts[-1])
+        return texts if texts[-1] == "bye" else Continue(texts, on="message")
 
     @app.workflow("deaf")
     async def deaf(ctx: TaskContext) -> None:
@@ -208,8 +208,8 @@ async def test_stale_trigger_is_not_run(client, log):
 async def test_message_goes_to_the_live_task_of_its_session(client, log):
     chat = await emit_and_wait(client, "chat", {"text": "hello"})
     for text in ("well", "bye"):
-        told = await client.emit(payload={"text": text}, source=TriggerSource.MESSAGE, session_id="ada")
-        assert (await client.result(told)).reason == f"delivered to {chat}"
+        message = await client.emit(payload={"text": text}, source=TriggerSource.MESSAGE, session_id="ada")
+        assert (await client.result(message)).reason == f"delivered to {chat}"
     end = await client.result(chat)
     assert end.result_json == '["hello","well","bye"]'
 
@@ -217,8 +217,8 @@ async def test_message_goes_to_the_live_task_of_its_session(client, log):
 @pytest.mark.cluster
 async def test_trigger_of_another_source_goes_to_the_live_task_of_its_session(client, log):
     chat = await emit_and_wait(client, "chat", {"text": "hello"})
-    told = await client.emit(payload={"text": "bye"}, source=TriggerSource.PROACTIVE, session_id="ada")
-    assert (await client.result(told)).reason == f"delivered to {chat}"
+    message = await client.emit(payload={"text": "bye"}, source=TriggerSource.PROACTIVE, session_id="ada")
+    assert (await client.result(message)).reason == f"delivered to {chat}"
     assert (await client.result(chat)).result_json == '["hello","bye"]'
 
 
@@ -230,8 +230,8 @@ async def test_message_without_a_live_task_starts_a_task(client, log):
 @pytest.mark.cluster
 async def test_unread_message_is_emitted_again_when_its_task_ends(client, log):
     deaf = await emit_and_wait(client, "deaf", {})
-    told = await client.emit(payload={"text": "bye"}, source=TriggerSource.MESSAGE, session_id="ada")
-    assert (await client.result(told)).reason == f"delivered to {deaf}"
+    message = await client.emit(payload={"text": "bye"}, source=TriggerSource.MESSAGE, session_id="ada")
+    assert (await client.result(message)).reason == f"delivered to {deaf}"
     await client.signal(deaf, "go")
     await client.result(deaf)
 

@@ -77,9 +77,9 @@ async def test_doubt_after_the_kill_of_all_workers_is_decided_by_the_first_answe
         except StateRefused:
             refused += 1
 
-    async with anyio.create_task_group() as beside:
+    async with anyio.create_task_group() as group:
         for _ in range(3):
-            beside.start_soon(decide)
+            group.start_soon(decide)
 
     assert refused == 2
     assert (await client.result(task)).status == "DONE"
@@ -94,10 +94,10 @@ async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client,
         task = await client.emit("acts", {"seconds": 0.1})
         await until(lambda: (tmp_path / "struck").exists())
         workers.add()
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(answer_by_the_provider, client, task, tmp_path)
+        async with anyio.create_task_group() as group:
+            group.start_soon(answer_by_the_provider, client, task, tmp_path)
             end = await client.result(task)
-            beside.cancel_scope.cancel()
+            group.cancel_scope.cancel()
     finally:
         workers.close()
 

@@ -163,9 +163,9 @@ async def test_results_of_acts_that_are_too_large_together_are_found_at_a_re_ent
         async def one(number: int) -> None:
             found.append(await ctx.act(send, key=f"letter-{number}"))
 
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for number in range(4):
-                beside.start_soon(one, number)
+                group.start_soon(one, number)
         await ctx.sleep(0.01)
         return sum(map(len, found))
 
@@ -185,15 +185,15 @@ async def test_question_that_is_too_large_is_refused(app, tasks):
 
 @pytest.mark.cluster
 async def test_forty_steps_run_at_once(app, tasks):
-    running, most = 0, 0
+    running, maximum = 0, 0
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> int:
         all_run = anyio.Event()
 
         async def wait_for_all(number: int) -> int:
-            nonlocal running, most
-            running, most = running + 1, max(most, running + 1)
+            nonlocal running, maximum
+            running, maximum = running + 1, max(maximum, running + 1)
             if running == 40:
                 all_run.set()
             await all_run.wait()
@@ -203,13 +203,13 @@ async def test_forty_steps_run_at_once(app, tasks):
             found.append(await ctx.step("one", wait_for_all, number, key=str(number)))
 
         found: list[int] = []
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for number in range(40):
-                beside.start_soon(one, number)
+                group.start_soon(one, number)
         return sum(found)
 
     assert await tasks.end(await tasks.start("order", {}, updates=100)) == sum(range(40))
-    assert most == 40
+    assert maximum == 40
 
 
 @pytest.mark.cluster

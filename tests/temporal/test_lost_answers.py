@@ -119,9 +119,9 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
     async with faulty_proxy(cluster.address) as line:
         updates = UpdateSender(entry_of(await Client.connect(line.address), task))
         line.loses_answers = True
-        async with anyio.create_task_group() as beside:
-            beside.start_soon(send)
-            beside.start_soon(send_and_give_up)
+        async with anyio.create_task_group() as group:
+            group.start_soon(send)
+            group.start_soon(send_and_give_up)
             while not await count_completed(handle):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
             assert (answers, given_up.is_set()) == ([], False)

@@ -24,7 +24,7 @@ WORKER = """
 import asyncio, sys
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.worker import work_until_stopped
-from tests.temporal.test_producer import producing_app
+from tests.temporal.test_producer import make_app
 asyncio.run(work_until_stopped(make_app(), TemporalSettings(address=sys.argv[1], sticky_timeout=1)))
 """
 EMITTER = """

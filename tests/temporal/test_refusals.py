@@ -102,9 +102,9 @@ async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, 
 
     @app.workflow("emits")
     async def emits(ctx: TaskContext, on_duplicate: OnDuplicate) -> list[Any]:
-        told = await ctx.emit(workflow, on_duplicate=on_duplicate, **options)
+        emitted = await ctx.emit(workflow, on_duplicate=on_duplicate, **options)
         await ctx.sleep(0.01)  # the second entry returns the recorded answer
-        return [told.id, told.created, told.held, told.dedup_scope]
+        return [emitted.id, emitted.created, emitted.held, emitted.dedup_scope]
 
     async def end(on_duplicate: str) -> TaskEnd:
         found: TaskEnd = await client.result(await client.emit("emits", {"on_duplicate": on_duplicate}))
@@ -117,12 +117,12 @@ async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, 
         await client.result(first[0])
     held = "id" if "id" in by else "dedup_key"
     assert json.loads((await end("keep")).result_json or "null") == [first[0], False, held, scope]
-    told = await client.emit_spec(TriggerSpec(workflow=workflow, **options))
-    assert [told.id, told.created, told.held, told.dedup_scope] == [first[0], False, held, scope]
-    for on_duplicate, said in (("error", f"is held by task {first[0]}"), ("replace", "takes no on_duplicate")):
+    emitted = await client.emit_spec(TriggerSpec(workflow=workflow, **options))
+    assert [emitted.id, emitted.created, emitted.held, emitted.dedup_scope] == [first[0], False, held, scope]
+    for on_duplicate, reason in (("error", f"is held by task {first[0]}"), ("replace", "takes no on_duplicate")):
         refused = await end(on_duplicate)
-        assert (refused.status, said in (refused.error_message or "")) == ("FAILED", True)
-        with pytest.raises(InvalidInput, match=said):
+        assert (refused.status, reason in (refused.error_message or "")) == ("FAILED", True)
+        with pytest.raises(InvalidInput, match=reason):
             await client.emit(workflow, on_duplicate=on_duplicate, **options)
 
 

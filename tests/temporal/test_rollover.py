@@ -147,9 +147,9 @@ async def test_concurrent_acts_are_called_once_over_several_runs(app, tasks):
             keys.append(await ctx.act(pay, key=f"act-{number}"))
 
         for first in range(0, 30, 5):
-            async with anyio.create_task_group() as beside:
+            async with anyio.create_task_group() as group:
                 for number in range(first, first + 5):
-                    beside.start_soon(one, number)
+                    group.start_soon(one, number)
         return len(set(keys))
 
     task = await tasks.start("order", {}, updates=10)

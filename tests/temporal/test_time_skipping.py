@@ -169,9 +169,9 @@ async def test_approval_without_an_answer_is_refused_after_three_days_of_reminde
         assert (await time.tasks.view(task)).status == "WAITING"
         await time.sleep_until_done(task, reminders, at_most=timedelta(minutes=2))
         assert (await time.tasks.result(task)).result_json == '"laptop is not bought"'
-        told = (await time.tasks.result(reminders)).result_json
-    said = Counter(capsys.readouterr().out.splitlines())["laptop for 1200 € waits for your approval"]
-    assert (said, told) in [(8, '"reminded 8 times, until somebody said refuse"'), (9, '"nobody was there"')]
+        reminded = (await time.tasks.result(reminders)).result_json
+    printed = Counter(capsys.readouterr().out.splitlines())["laptop for 1200 € waits for your approval"]
+    assert (printed, reminded) in [(8, '"reminded 8 times, until somebody said refuse"'), (9, '"nobody was there"')]
 
 
 @pytest.mark.cluster
@@ -183,10 +183,10 @@ async def test_approval_answered_on_the_third_day_orders_and_ends_the_reminders(
         await time.tasks.answer(task, question.id, "approve", by="ada")
         await time.see(task, lambda view: view.status == "DONE")
         await time.see(reminders, lambda view: view.status == "DONE")
-        told = (await time.tasks.result(reminders)).result_json
-    assert told == '"reminded 6 times, until somebody said approve"'
-    said = Counter(capsys.readouterr().out.splitlines())
-    assert (said["laptop for 1200 € waits for your approval"], said["laptop is ordered"]) == (6, 1)
+        reminded = (await time.tasks.result(reminders)).result_json
+    assert reminded == '"reminded 6 times, until somebody said approve"'
+    printed = Counter(capsys.readouterr().out.splitlines())
+    assert (printed["laptop for 1200 € waits for your approval"], printed["laptop is ordered"]) == (6, 1)
 
 
 ZONES = {"berlin": "Europe/Berlin", "york": "America/New_York"}

@@ -120,8 +120,8 @@ async def test_worker_stops_while_the_cluster_is_down(app, settings, line, enter
 
 
 async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task, line):
-    has = {"lost": False, "stopped": False}
-    entry = await open_entry(line, task, may_be_lost=lambda: has["lost"], has_stopped=lambda: has["stopped"])
+    state = {"lost": False, "stopped": False}
+    entry = await open_entry(line, task, may_be_lost=lambda: state["lost"], has_stopped=lambda: state["stopped"])
     updates, key = UpdateSender(entry), f"activity:{task}:1.1"
     settle = JournalCall(kind="settle", key=key, calls=1, outcome=DONE)
     answers: dict[str, JournalAnswer] = {}
@@ -131,12 +131,12 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
 
     assert (await updates.send(begin(key))).is_begun
     line.cut()
-    async with anyio.create_task_group() as beside:
-        beside.start_soon(send, "settle", settle)
-        beside.start_soon(send, "record", RECORD)
+    async with anyio.create_task_group() as group:
+        group.start_soon(send, "settle", settle)
+        group.start_soon(send, "record", RECORD)
         await anyio.sleep(1)
         assert answers == {}  # with the lease held, both wait for the cluster
-        has["lost"] = True
+        state["lost"] = True
         with pytest.raises(LeaseLost):
             await updates.query("act_keys", [], list[str])
         assert "settle" not in answers
@@ -144,7 +144,7 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
     assert (answers["settle"].error, answers["record"].error) == (None, LEASE_LOST)
     assert [one.status for one in (await client.view(task)).activities] == ["DONE"]
     line.cut()
-    has["stopped"] = True
+    state["stopped"] = True
     assert (await updates.send(settle)).error == LEASE_LOST
 
 
@@ -192,9 +192,9 @@ async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):
     async def send(call: JournalCall) -> None:
         answers.append(await updates.send(call))
 
-    async with anyio.create_task_group() as beside:
+    async with anyio.create_task_group() as group:
         for call in (RECORD, RECORD, settle):
-            beside.start_soon(send, call)
+            group.start_soon(send, call)
     assert [one.error for one in answers] == [STATE_REFUSED] * 3
     assert "the cluster refused it" in answers[0].message
 

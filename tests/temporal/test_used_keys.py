@@ -70,8 +70,8 @@ async def test_id_of_an_ended_task_does_not_reach_the_next_task_of_its_key(app, 
     ):
         with pytest.raises(NotFound, match=f"task {second} has used the key since"):
             await call
-    told = await requests._client.result(await start(requests, "signals", payload={"to": first}))
-    assert (told.status, f"task {second} has used the key" in (told.error_message or "")) == ("FAILED", True)
+    refused = await requests._client.result(await start(requests, "signals", payload={"to": first}))
+    assert (refused.status, f"task {second} has used the key" in (refused.error_message or "")) == ("FAILED", True)
 
     before, now = await requests.state_of(first), await requests.task(first)
     assert now is not None

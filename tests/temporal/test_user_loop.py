@@ -239,13 +239,13 @@ async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, setti
 async def test_entry_after_a_crash_reports_the_start_of_its_code(app, settings, monkeypatch):
     monkeypatch.setattr(KilledTurnActivity, "deaths", 1)
     monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", KilledTurnActivity)
-    said: list[Any] = []
+    heartbeats: list[Any] = []
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> None:
         seen = await connections[0].get_workflow_handle(ctx.task_id).describe()
         [running] = seen.raw_description.pending_activities
-        said.extend(json.loads(one.data) for one in running.heartbeat_details.payloads)
+        heartbeats.extend(json.loads(one.data) for one in running.heartbeat_details.payloads)
 
     connections: list[Any] = []
     with anyio.fail_after(PATIENCE):
@@ -254,7 +254,7 @@ async def test_entry_after_a_crash_reports_the_start_of_its_code(app, settings, 
             client = TemporalClient(connection, app, settings)
             assert (await client.result(await client.emit("order"))).status == "DONE"
 
-    assert said == [BEGUN]
+    assert heartbeats == [BEGUN]
 
 
 def crash(moves: TaskMoves, token: int) -> None:

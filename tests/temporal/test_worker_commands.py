@@ -36,11 +36,11 @@ async def writes(ctx: TaskContext) -> None:
 PRINTS_ITS_END = """
 import os
 
-class Told:
+class EndNote:
     def __del__(self, write=os.write):
         write(1, b"destroyed at the end of Python")
 
-told = Told()
+end_note = EndNote()
 """
 
 Craftcore = Callable[..., Result]
@@ -101,9 +101,9 @@ def test_emit_without_an_app_is_refused(craftcore):
 
 def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(craftcore):
     done = craftcore("check", "shop:app", "--json")
-    told = json.loads(done.out)
-    assert (done.code, told["problems"]) == (0, [])
-    [transaction, retention] = told["warnings"]
+    checked = json.loads(done.out)
+    assert (done.code, checked["problems"]) == (0, [])
+    [transaction, retention] = checked["warnings"]
     assert transaction.startswith("workflow writes has a call of ctx.transaction")
     assert "retention.keys" in retention
 

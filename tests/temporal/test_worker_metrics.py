@@ -104,41 +104,41 @@ async def test_turns_steps_and_calls_are_counted_once_by_their_workers(settings,
         for workflow, payload in [("order", {"to": "ada"}), ("breaks", {}), ("fails", {})]:
             await client.result(await client.emit(workflow, payload))
         await client.result(await client.emit(source="SYSTEM"))  # no workflow handles it
-        told = await scrape(first)
-        assert told.all("craftcore_attempts_total", "workflow", "outcome") == {
+        scraped = await scrape(first)
+        assert scraped.all("craftcore_attempts_total", "workflow", "outcome") == {
             ("order", "done"): 1,
             ("breaks", "retried"): 1,
             ("breaks", "dead"): 1,
             ("fails", "failed"): 1,
             ("other", "failed"): 1,
         }
-        assert told.all("craftcore_steps_total", "workflow", "outcome") == {
+        assert scraped.all("craftcore_steps_total", "workflow", "outcome") == {
             ("order", "done"): 1,
             ("breaks", "retried"): 2,
         }
-        assert told.all("craftcore_calls_total", "action", "outcome") == {("send", "done"): 1}
+        assert scraped.all("craftcore_calls_total", "action", "outcome") == {("send", "done"): 1}
         _, _, documented = PAGES["docs/reference/metrics.md"].partition("## Workers of a cluster")
-        names = {name for name, _ in told.samples if name.startswith("craftcore_")}
+        names = {name for name, _ in scraped.samples if name.startswith("craftcore_")}
         assert set(re.findall(r"\| `(craftcore_\w+)", documented)) == names
-        assert told.all("temporal_activity_execution_latency_seconds_count", "activity_type") == {
+        assert scraped.all("temporal_activity_execution_latency_seconds_count", "activity_type") == {
             ("craftcore.turn",): 5
         }
         lost = await client.emit("order", {"to": "nobody"})
         await anyio.to_thread.run_sync(worker.wait, PATIENCE)
 
     with running_worker(settings, tmp_path, second):
-        told = await wait_for(second, lambda told: told.all("craftcore_calls_total", "action", "outcome"))
-        assert told.all("craftcore_calls_total", "action", "outcome") == {("send", "unknown"): 1}
-        assert told.all("craftcore_attempts_total", "workflow", "outcome")[("order", "crashed")] == 1
-        assert told.all("craftcore_steps_total", "workflow", "outcome") == {}  # a replay is not counted
+        scraped = await wait_for(second, lambda scraped: scraped.all("craftcore_calls_total", "action", "outcome"))
+        assert scraped.all("craftcore_calls_total", "action", "outcome") == {("send", "unknown"): 1}
+        assert scraped.all("craftcore_attempts_total", "workflow", "outcome")[("order", "crashed")] == 1
+        assert scraped.all("craftcore_steps_total", "workflow", "outcome") == {}  # a replay is not counted
         await client.cancel(lost)
 
 
 async def test_worker_whose_port_is_taken_does_not_start(settings, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with running_worker(settings, tmp_path, taken.getsockname()[1]) as worker:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen()
+        with running_worker(settings, tmp_path, bound.getsockname()[1]) as worker:
             assert await anyio.to_thread.run_sync(worker.wait, PATIENCE) == 73
             assert worker.stderr is not None
             assert "temporal.metrics: cannot listen at 127.0.0.1:" in worker.stderr.read().decode()

@@ -32,13 +32,13 @@ async def ask_early(address: str, runner: WorkflowRunner, token_file: Path) -> W
             await anyio.sleep(0.05)
         await anyio.sleep(0.3)
         killed.kill()
-    async with anyio.create_task_group() as beside:
+    async with anyio.create_task_group() as group:
         seen: list[bool] = []
 
         async def ask() -> None:
             seen.append(await handle.query(AskingWorkflow.read_open))
 
-        beside.start_soon(ask)
+        group.start_soon(ask)
         await anyio.sleep(0.2)
         await client.get_async_activity_handle(task_token=token_file.read_bytes()).complete(None)
         async with make_worker(client, runner, token_file):
