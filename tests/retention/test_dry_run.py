@@ -14,8 +14,8 @@ from craftcore.config import RetentionSettings
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
 from craftcore.retention.size_store import TableSizes
-from tests.retention.test_kills import many_starts, opened
-from tests.retention.test_tasks import with_everything
+from tests.retention.test_kills import open_database, record_many_starts
+from tests.retention.test_tasks import run_task_with_all_rows
 from tests.support.activity_steps import UNKNOWN, an_activity, decide
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.recorded_executions import record_everything
@@ -23,20 +23,20 @@ from tests.support.retention_harness import DAY, dump, only
 from tests.support.task_steps import begin, finish
 
 
-def with_doubts(folder: Path) -> Path:
-    """Tasks with all that a task may have, and one whose activity nobody knows the end of: that stays."""
+def record_undecided_activity(folder: Path) -> Path:
+    """Write two tasks with every dependent row, and one with an activity of unknown outcome, which is kept."""
     core = VirtualCore(folder / "agent.db", clock := VirtualClock())
-    with_everything(core, clock)
+    run_task_with_all_rows(core, clock)
     running = begin(core)
     decide(core, an_activity(core, running, UNKNOWN), Decision.GIVE_UP)
-    finish(core, running, {"result": "nobody knows"})
-    with_everything(core, clock)
+    finish(core, running, {"result": "unknown"})
+    run_task_with_all_rows(core, clock)
     core.close()
     return core.database.path
 
 
-@pytest.fixture(scope="module", params=[record_everything, many_starts, with_doubts])
-def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[record_everything, record_many_starts, record_undecided_activity])
+def old_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = request.param(tmp_path_factory.mktemp("old"))
     return path
 
@@ -50,16 +50,16 @@ def take_all(core: VirtualCore, retention: Retention) -> tuple[Taken, TableSizes
                 found = retention.find(reader, step, core.clock.now(), after)
             taken = Taken()
             if found.seqs:
-                taken, of_it = core.do(retention.take_weighed, step, found, core.clock.now())
+                taken, taken_sizes = core.do(retention.take_weighed, step, found, core.clock.now())
                 all_taken.add(taken)
-                weight.add(of_it)
+                weight.add(taken_sizes)
             if not taken.goes_on:
                 after = found.after
     return all_taken, weight
 
 
-def texts(core: VirtualCore) -> Counter[str]:
-    """Bytes of text in each table."""
+def text_bytes(core: VirtualCore) -> Counter[str]:
+    """Return the bytes of text in each table."""
     sizes: Counter[str] = Counter()
     for table, rows in dump(core).items():
         sizes[table] += sum(len(str(value).encode()) for row in rows for value in row.values() if is_text(value))
@@ -79,19 +79,19 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_dry_run_counts_equal_the_rows_and_bytes_taken(old, tmp_path, settings):
-    core = opened(Path(shutil.copy(old, tmp_path / "agent.db")))
+def test_dry_run_counts_equal_the_rows_and_bytes_taken(old_database, tmp_path, settings):
+    core = open_database(Path(shutil.copy(old_database, tmp_path / "agent.db")))
     retention = Retention(settings)
     with core.reading() as reader:
         due = retention.count_due(reader, core.clock.now())
-    before = texts(core)
+    before = text_bytes(core)
 
     taken, weight = take_all(core, retention)
 
     assert due.weight.tables == weight.tables
-    assert {table: told["rows"] for table, told in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
-    shrunk = +(before - texts(core))
-    assert {table: told["bytes"] for table, told in weight.tables.items() if told["bytes"]} == dict(shrunk)
+    assert {table: sizes["rows"] for table, sizes in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
+    shrunk = +(before - text_bytes(core))
+    assert {table: sizes["bytes"] for table, sizes in weight.tables.items() if sizes["bytes"]} == dict(shrunk)
     assert weight.tables
     with core.reading() as reader:
         again = retention.count_due(reader, core.clock.now())

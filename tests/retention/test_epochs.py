@@ -13,7 +13,7 @@ from tests.support.retention_harness import DAY, HOUR, only, sweep
 from tests.support.task_steps import begin
 from tests.support.trigger_steps import claim_all, emit
 
-OF_HISTORY = only(history=90 * DAY)
+HISTORY_ONLY = only(history=90 * DAY)
 
 
 def epochs(core: VirtualCore) -> list[int]:
@@ -24,11 +24,11 @@ def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
     starts(core, KEPT + 3)
     ended = clock.now()
     clock.advance(90 * DAY - 1)
-    assert sweep(core, OF_HISTORY).rows == 0
+    assert sweep(core, HISTORY_ONLY).rows == 0
 
     clock.advance(1)
     assert clock.now() - ended == 90 * DAY
-    assert dict(sweep(core, OF_HISTORY).removed) == {"epochs": 3}
+    assert dict(sweep(core, HISTORY_ONLY).removed) == {"epochs": 3}
 
     assert epochs(core) == list(range(4, KEPT + 4))
 
@@ -38,13 +38,13 @@ def test_epochs_keep_the_newest_hundred_at_any_age(core, clock):
     clock.advance(4_000 * DAY)
     assert sweep(core, only(bodies=DAY)).rows == 0
 
-    sweep(core, OF_HISTORY)
+    sweep(core, HISTORY_ONLY)
 
     assert epochs(core) == list(range(2, KEPT + 2))
 
 
 def test_epoch_with_a_reference_is_kept(core, clock):
-    """A claim, an activity in doubt, a workflow, an event of the clock, a release: each of another start."""
+    """A claim, an activity in doubt, a workflow, a clock event and a release refer to one epoch each."""
     starts(core, KEPT + 20)
     an_activity(core, begin(core, epoch=KEPT + 20), DONE)
     core.do(lambda tx: tx.run("UPDATE activity_log SET epoch = 3"))
@@ -55,7 +55,7 @@ def test_epoch_with_a_reference_is_kept(core, clock):
     assert len(claim_all(core, epoch=11)) == 1
     clock.advance(100 * DAY)
 
-    sweep(core, OF_HISTORY)
+    sweep(core, HISTORY_ONLY)
 
     assert epochs(core)[:5] == [3, 5, 7, 9, 11]
     assert epochs(core)[5:] == list(range(21, KEPT + 21))
@@ -70,11 +70,11 @@ def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock)
 
     sweep(core, only(history=99 * DAY))
 
-    assert epochs(core)[0] == 6, "the record of 4 went before, that of 6 is the newest"
+    assert epochs(core)[0] == 6, "the record of epoch 4 was removed first; the record of epoch 6 is the newest"
 
 
 def test_epoch_of_a_killed_daemon_ages_from_the_start(core, clock):
     starts(core, KEPT + 1, ended=False)
     clock.advance(90 * DAY + HOUR)
 
-    assert dict(sweep(core, OF_HISTORY).removed) == {"epochs": 1}
+    assert dict(sweep(core, HISTORY_ONLY).removed) == {"epochs": 1}

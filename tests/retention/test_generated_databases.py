@@ -54,7 +54,7 @@ CHILDREN = """
 SELECT payload_json ->> 'id' FROM events JOIN tasks ON tasks.seq = task_seq AND tasks.turn = events.turn
  WHERE type = 'CHILD_STARTED' AND tasks.seq IN ({busy})
 """
-WHAT_STAYS = {
+LIVE_ROWS = {
     "tasks": f"SELECT * FROM tasks WHERE seq IN ({{busy}}) OR id IN ({CHILDREN})",
     "waits": f"SELECT * FROM waits WHERE turn = {LAST_TURN} OR status = 'WAITING'",
     "questions": "SELECT * FROM questions WHERE status = 'OPEN'",
@@ -77,9 +77,9 @@ WHAT_STAYS = {
     "facts": "SELECT * FROM facts",
     "schedules": "SELECT * FROM schedules",
 }
-"""What the last turn of a busy task can still read, what is in doubt, and what waits to run or runs."""
+"""The rows that the last turn of a busy task can still read, activities in doubt, and work that waits or runs."""
 
-WHAT_GOES = {
+EXPIRED_ROWS = {
     "records": """SELECT id FROM executions WHERE coalesce(ended_at, created_at) <= :history
         AND seq NOT IN ({kept}) AND seq < (SELECT max(seq) FROM executions)
         AND NOT (ended_at IS NULL AND trigger_id IN (SELECT id FROM triggers WHERE status = 'CLAIMED'))""",
@@ -94,8 +94,7 @@ WHAT_GOES = {
         AND id NOT IN (SELECT trigger_id FROM tasks WHERE seq IN ({busy}) AND trigger_id IS NOT NULL)
         AND id NOT IN (SELECT trigger_id FROM mailbox WHERE status = 'UNREAD' AND trigger_id IS NOT NULL)""",
 }
-"""What nothing reads and is older than its age: a live task keeps none of it, neither of others nor of its ended turns.
-"""
+"""The rows past their retention time that nothing reads. They include those of ended turns of a live task."""
 KEPT = f"""
 SELECT execution_seq FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN}
  UNION SELECT events.execution_seq FROM events JOIN activity_log ON activity_log.seq = activity_seq
@@ -104,39 +103,39 @@ SELECT execution_seq FROM events WHERE memo IS NOT NULL AND turn = {LAST_TURN}
 
 
 def close(core: VirtualCore, running: Running) -> None:
-    """The record of an attempt whose turn suspends or ends."""
+    """Close the record of an attempt whose turn suspends or ends."""
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="waits"))])
 
 
 class World:
-    """A database in which things happen, one after the other."""
+    """A database, with operations that change it."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
         self.core = VirtualCore(folder / "agent.db", self.clock, database=RepeatedReads)
         self.keys: dict[str, float] = {}
-        """Keys that hold for ever, and when their triggers were settled."""
+        """Keys of the scope `ever`, and when their triggers were settled."""
 
-    def stays(self) -> dict[str, list[dict[str, Any]]]:
-        """Every row that nothing may touch, by what it is."""
+    def live_rows(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows that retention may not touch, by kind."""
         dead = self.clock.now() - SHORT.dead
-        told = {}
-        for name, sql in WHAT_STAYS.items():
+        rows = {}
+        for name, sql in LIVE_ROWS.items():
             text = sql.format(busy=BUSY_TASK)
-            told[name] = sorted(self.core.rows(text, **({"dead": dead} if ":dead" in text else {})), key=repr)
-        return told
+            rows[name] = sorted(self.core.rows(text, **({"dead": dead} if ":dead" in text else {})), key=repr)
+        return rows
 
-    def overstays(self) -> dict[str, list[dict[str, Any]]]:
-        """Every row that retention left although its age is over and nothing reads it."""
+    def expired_rows(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows past their retention time that nothing reads, by kind."""
         now = self.clock.now()
-        moments = {"dead": now - SHORT.dead, "history": now - SHORT.history, "keys": now - SHORT.keys}
-        told = {}
-        for name, sql in WHAT_GOES.items():
+        cutoffs = {"dead": now - SHORT.dead, "history": now - SHORT.history, "keys": now - SHORT.keys}
+        found = {}
+        for name, sql in EXPIRED_ROWS.items():
             text = sql.format(busy=BUSY_TASK, kept=KEPT)
-            told[name] = self.core.rows(text, **{name: at for name, at in moments.items() if f":{name}" in text})
-        return {name: rows for name, rows in told.items() if rows}
+            found[name] = self.core.rows(text, **{name: at for name, at in cutoffs.items() if f":{name}" in text})
+        return {name: rows for name, rows in found.items() if rows}
 
-    # What can happen
+    # Operations: the methods whose name begins with an article
 
     def a_task_ends(self) -> None:
         running = begin(self.core, payload={"text": "x" * 100})
@@ -162,7 +161,7 @@ class World:
         self.core.do(self.core.tasks.signal, running.task.id, "other", {"text": "unread"})
 
     def a_task_is_in_its_fourth_turn(self) -> None:
-        """Each of the turns before had a step, acts, a message and a child."""
+        """Give each earlier turn a step, activities, a message and a child."""
         running = begin(self.core, payload={"text": "x" * 100})
         for n in range(3):
             complete(self.core, running, f"step:fetch:{n}")
@@ -226,17 +225,17 @@ class World:
         )
         for row in waiting:
             self.core.do(self.core.tasks.signal, row["id"], "go", None)
-            self._run_what_is_due()
+            self._run_due_triggers()
 
     def a_question_is_answered(self) -> None:
         for row in self.core.rows("SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask' LIMIT 1"):
             self.core.do(self.core.tasks.answer, row["id"], "send", answered_by="ada")
-            self._run_what_is_due()
+            self._run_due_triggers()
 
     def a_key_for_ever(self) -> None:
         key = f"ever-{len(self.keys)}"
         emit(self.core, dedup_key=key, dedup_scope=DedupScope.EVER, payload={"text": "z"})
-        self._run_what_is_due()
+        self._run_due_triggers()
         self.keys[key] = self.clock.now()
 
     def a_key_while_it_lives(self) -> None:
@@ -255,7 +254,7 @@ class World:
     def an_occurrence_comes_later(self) -> None:
         emit(self.core, delay=FAR, payload={"text": "later"})
 
-    def _run_what_is_due(self) -> None:
+    def _run_due_triggers(self) -> None:
         for claim in claim_all(self.core):
             if claim.task_id is None:
                 ack(self.core, start(self.core, claim), Succeeded(result_json='"done"'))
@@ -265,53 +264,53 @@ class World:
                 finish(self.core, running, "woken")
 
 
-HAPPENINGS: list[Callable[[World], None]] = [
-    happening for name, happening in vars(World).items() if name.startswith(("a_", "an_"))
+OPERATIONS: list[Callable[[World], None]] = [
+    operation for name, operation in vars(World).items() if name.startswith(("a_", "an_"))
 ]
 DAYS = [0.3, 1.1, 2.2, 5.0, 9.5]
-STEPS_OF_LIFE = st.lists(st.one_of(st.sampled_from(HAPPENINGS), st.sampled_from(DAYS)), min_size=3, max_size=30)
+SEQUENCES = st.lists(st.one_of(st.sampled_from(OPERATIONS), st.sampled_from(DAYS)), min_size=3, max_size=30)
 
 
 @pytest.mark.parametrize(("seed", "is_repeated"), [*((seed, False) for seed in range(5)), (5, True)])
 def test_retention_never_touches_live_rows_and_removes_all_expired_rows(seed, is_repeated):
-    """Everything that can happen, in an order of this seed, with days between. The last life repeats some of it."""
+    """Each seed gives an order of all operations, with days between them. The last sequence repeats some of them."""
     drawn = random.Random(seed)
-    happenings = drawn.choices(HAPPENINGS, k=20) if is_repeated else HAPPENINGS
-    life = [*happenings, *drawn.choices(DAYS, k=6)]
-    drawn.shuffle(life)
+    operations = drawn.choices(OPERATIONS, k=20) if is_repeated else OPERATIONS
+    sequence = [*operations, *drawn.choices(DAYS, k=6)]
+    drawn.shuffle(sequence)
 
-    assert live(life) == 7
+    assert check_retention(sequence) == 7
 
 
 @pytest.mark.campaign
 @settings(max_examples=400)
-@given(STEPS_OF_LIFE)
-def test_retention_touches_no_live_work_in_four_hundred_worlds(life):
-    assert live(life) > 0
+@given(SEQUENCES)
+def test_retention_touches_no_live_work_in_four_hundred_worlds(sequence):
+    assert check_retention(sequence) > 0
 
 
-def live(life: list[Any]) -> int:
-    """Let retention look after each step of a life, and check what it may not touch. Return how often it looked."""
-    looks = 0
+def check_retention(sequence: list[Any]) -> int:
+    """Run a pass of retention at each number of days in a sequence, check it, and return the number of passes."""
+    passes = 0
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
-        for step in [*life, 20.0]:
+        for step in [*sequence, 20.0]:
             if not isinstance(step, float):
                 step(world)
                 continue
             world.clock.advance(step * DAY)
-            before = world.stays()
-            looks += 1
+            before = world.live_rows()
+            passes += 1
 
             for _ in batches(world.core, SHORT):
                 pass
 
-            assert world.stays() == before
-            assert world.overstays() == {}
+            assert world.live_rows() == before
+            assert world.expired_rows() == {}
             assert [step for step, taken in batches(world.core, SHORT) if taken.rows] == []
             for key, settled_at in world.keys.items():
                 if settled_at > world.clock.now() - SHORT.keys:
                     assert not emit(world.core, dedup_key=key, dedup_scope=DedupScope.EVER).created, key
         assert_sound(world.core)
         world.core.close()
-    return looks
+    return passes

@@ -19,7 +19,7 @@ from tests.support.retention_harness import DAY, assert_sound, batches, dump, sw
 from tests.support.trigger_steps import emit
 from tests.support.warm_parent import ROOT, start
 
-AFTER = 100 * DAY
+AGE = 100 * DAY
 
 PASS = """
 import os, signal, sys
@@ -35,14 +35,14 @@ for number, _ in enumerate(batches(core), 1):
 """
 
 
-def opened(path: Path) -> VirtualCore:
+def open_database(path: Path) -> VirtualCore:
     clock = VirtualClock()
-    clock.advance(AFTER)
+    clock.advance(AGE)
     return VirtualCore(path, clock, database=RepeatedReads)
 
 
-def many_starts(folder: Path) -> Path:
-    """Of a daemon that was started over and over, and ran something at last."""
+def record_many_starts(folder: Path) -> Path:
+    """Write the database of a daemon that was started 2,500 times and then ran one trigger."""
     path = folder / "agent.db"
     core = VirtualCore(path, VirtualClock())
     starts(core, 2_500)
@@ -52,34 +52,34 @@ def many_starts(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=[record_everything, many_starts])
-def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[record_everything, record_many_starts])
+def old_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = request.param(tmp_path_factory.mktemp("old"))
     return path
 
 
-def copied(old: Path, folder: Path, name: str) -> Path:
+def copy_database(old_database: Path, folder: Path, name: str) -> Path:
     path = folder / name
-    shutil.copy(old, path)
+    shutil.copy(old_database, path)
     return path
 
 
-def test_retention_pass_killed_after_any_batch_is_completed_by_the_next_pass(old, tmp_path):
-    whole = opened(copied(old, tmp_path, "whole.db"))
-    sweep(whole)
-    expected = dump(whole)
-    whole.close()
+def test_retention_pass_killed_after_any_batch_is_completed_by_the_next_pass(old_database, tmp_path):
+    uninterrupted = open_database(copy_database(old_database, tmp_path, "whole.db"))
+    sweep(uninterrupted)
+    expected = dump(uninterrupted)
+    uninterrupted.close()
 
     killed = 0
     while True:
-        path = copied(old, tmp_path, f"{killed}.db")
-        with start(["-c", PASS, str(path), str(killed + 1), str(AFTER)], cwd=ROOT) as ran:
-            code = ran.wait(PATIENCE)
+        path = copy_database(old_database, tmp_path, f"{killed}.db")
+        with start(["-c", PASS, str(path), str(killed + 1), str(AGE)], cwd=ROOT) as process:
+            code = process.wait(PATIENCE)
         if code == 0:
             break
         assert code == -signal.SIGKILL
         killed += 1
-        core = opened(path)
+        core = open_database(path)
         assert_sound(core)
         for _ in batches(core):
             pass

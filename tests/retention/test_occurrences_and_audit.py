@@ -12,12 +12,12 @@ from tests.support.fakes import VirtualCore
 from tests.support.retention_harness import DAY, HOUR, only, sweep
 from tests.support.schedule_steps import account, put, run_all, tick
 
-OF_HISTORY = only(history=90 * DAY)
-OF_THE_LOG = only(audit=90 * DAY)
+HISTORY_ONLY = only(history=90 * DAY)
+AUDIT_ONLY = only(audit=90 * DAY)
 ADA = Actor(uid=1000, name="ada")
 
 
-def log(core: VirtualCore) -> list[int]:
+def audit_rows(core: VirtualCore) -> list[int]:
     return [row["seq"] for row in core.rows("SELECT seq FROM audit_log ORDER BY seq")]
 
 
@@ -32,9 +32,9 @@ def test_occurrence_is_removed_exactly_after_ninety_days(core, clock):
         run_all(core)
 
     clock.advance(90 * DAY - 2 * HOUR - 1)
-    assert sweep(core, OF_HISTORY).rows == 0
+    assert sweep(core, HISTORY_ONLY).rows == 0
     clock.advance(1)
-    assert dict(sweep(core, OF_HISTORY).removed) == {"schedule_occurrences": 1}
+    assert dict(sweep(core, HISTORY_ONLY).removed) == {"schedule_occurrences": 1}
     assert len(account(core)) == 2
 
 
@@ -44,13 +44,13 @@ def test_occurrences_keep_the_newest_per_schedule_and_buffered_lines(core, clock
     clock.advance(hours=1)
     tick(core)
     clock.advance(hours=1)
-    tick(core)  # nothing has run: these wait
+    tick(core)  # no earlier occurrence has run, so these are buffered
     assert [line[0] for line in account(core, "slow")] == ["fired", "buffered"]
 
     clock.advance(400 * DAY)
-    assert sweep(core, OF_HISTORY).rows == 0, "what fired is still at work"
+    assert sweep(core, HISTORY_ONLY).rows == 0, "the fired occurrences have not ended"
     run_all(core)
-    sweep(core, OF_HISTORY)
+    sweep(core, HISTORY_ONLY)
 
     assert [line[0] for line in account(core, "slow")] == ["buffered"]
     assert [line[0] for line in account(core, "quick")] == ["buffered"]
@@ -75,7 +75,7 @@ def test_schedule_slot_does_not_fire_again_after_line_and_key_are_removed(core, 
     assert first not in account(core)
 
 
-# The log of what people did
+# The audit log
 
 
 def test_audit_row_is_removed_exactly_after_ninety_days_and_the_anchor_advances(core, clock):
@@ -84,17 +84,17 @@ def test_audit_row_is_removed_exactly_after_ninety_days_and_the_anchor_advances(
     core.do(audit, ADA, "release")
 
     clock.advance(89 * DAY - 1)
-    assert sweep(core, OF_THE_LOG).rows == 0
+    assert sweep(core, AUDIT_ONLY).rows == 0
     clock.advance(1)
-    assert dict(sweep(core, OF_THE_LOG).removed) == {"audit_log": 1}
-    assert log(core) == [2]
+    assert dict(sweep(core, AUDIT_ONLY).removed) == {"audit_log": 1}
+    assert audit_rows(core) == [2]
 
     clock.advance(DAY)
-    sweep(core, OF_THE_LOG)
-    assert log(core) == []
+    sweep(core, AUDIT_ONLY)
+    assert audit_rows(core) == []
     core.do(audit, ADA, "release")
-    sweep(core, OF_THE_LOG)
-    assert log(core) == [3]
+    sweep(core, AUDIT_ONLY)
+    assert audit_rows(core) == [3]
 
 
 def test_audit_row_of_an_invalidation_is_kept_while_the_record_can_be_replayed(core, clock):
@@ -104,18 +104,18 @@ def test_audit_row_of_an_invalidation_is_kept_while_the_record_can_be_replayed(c
     core.do(audit, ADA, "release")
     clock.advance(400 * DAY)
 
-    assert sweep(core, OF_THE_LOG).rows == 0
+    assert sweep(core, AUDIT_ONLY).rows == 0
     sweep(core, only(bodies=DAY, audit=90 * DAY))
 
-    assert log(core) == []
+    assert audit_rows(core) == []
 
 
 def test_audit_rows_beyond_a_batch_are_removed_in_a_single_sweep(core, clock):
-    def many(tx: Transaction) -> None:
+    def add_rows(tx: Transaction) -> None:
         for _ in range(1_100):
             audit(tx, ADA, "release")
 
-    core.do(many)
+    core.do(add_rows)
     clock.advance(90 * DAY)
 
-    assert sweep(core, OF_THE_LOG).removed["audit_log"] == 1_100
+    assert sweep(core, AUDIT_ONLY).removed["audit_log"] == 1_100

@@ -22,12 +22,12 @@ CANARY = "canary-7f3a91c2"
 LARGE = f"{CANARY} " * 2_000
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App("secrets")
 
     @app.action("bank.pay", irreversible=True)
     async def pay(call: Call, *, to: str) -> str:
-        return "ref-1"  # it is the reference, too, and that is kept
+        return "ref-1"  # also the provider's reference, which is kept
 
     @app.workflow("plain")
     async def plain(text: str) -> str:
@@ -49,54 +49,54 @@ def an_app() -> App:
     return app
 
 
-async def live(folder: Path, clock: VirtualClock) -> None:
-    app = an_app()
-    async with lab(app, folder, clock=clock) as it:
-        await it.settled(
+async def write_database(folder: Path, clock: VirtualClock) -> None:
+    app = build_app()
+    async with lab(app, folder, clock=clock) as host:
+        await host.settled(
             (await app.emit("plain", {"text": CANARY}, description=CANARY, dedup_key="a", dedup_scope="ever")).id
         )
-        await it.settled((await app.emit("plain", {"text": LARGE})).id)
-        await it.settled((await app.emit("breaks", {"text": CANARY})).id)
+        await host.settled((await app.emit("plain", {"text": LARGE})).id)
+        await host.settled((await app.emit("breaks", {"text": CANARY})).id)
         whole = await app.emit("whole", {"text": CANARY})
-        question = await it.question()
-        await it.engine.requests.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE kind = 'event'")))
-        await it.engine.requests.signal(whole.id, "note", CANARY)
-        await it.ended(whole.id)
-        await it.idle()
+        question = await host.question()
+        await host.engine.requests.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
+        await host.until(lambda: bool(host.rows("SELECT 1 FROM waits WHERE kind = 'event'")))
+        await host.engine.requests.signal(whole.id, "note", CANARY)
+        await host.ended(whole.id)
+        await host.idle()
 
 
 def files(path: Path) -> bytes:
-    """What lies on the disk, free pages and all."""
+    """Return the bytes of the database and its WAL, including free pages."""
     return b"".join(part.read_bytes() for part in path.parent.iterdir() if part.name.startswith(path.name))
 
 
 @pytest.fixture
 def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
-    anyio.run(live, tmp_path, clock)
+    anyio.run(write_database, tmp_path, clock)
     core = VirtualCore(tmp_path / "agent.db", clock)
     yield core
     core.close()
 
 
-def hidden(core: Services) -> bool:
+def is_hidden(core: Services) -> bool:
     core.close()  # moves the WAL into the file
     return CANARY.encode() not in files(core.database.path) and CANARY.upper().encode() not in files(core.database.path)
 
 
 def test_canary_is_found_in_the_files_before_retention(core):
-    assert not hidden(core)
+    assert not is_hidden(core)
     assert CANARY in str(dump(core)["triggers"])
 
 
 def test_payload_text_is_gone_from_triggers_records_and_activities_after_a_sweep(core, clock):
-    clock.advance(31 * DAY)  # the failed one can be tried again until then
+    clock.advance(31 * DAY)  # the failed task can be retried until then
 
     sweep(core)
 
-    told = dump(core)
+    tables = dump(core)
     for table in ("triggers", "executions", "event_rows", "blobs", "activity_log"):
-        assert CANARY not in str(told[table]).lower(), table
+        assert CANARY not in str(tables[table]).lower(), table
 
 
 def test_done_activity_loses_the_body_and_keeps_key_hash_and_reference(core, clock):
@@ -120,9 +120,9 @@ def test_payload_text_is_nowhere_in_the_files_after_ninety_days(core, clock):
     assert_sound(core)
 
     assert CANARY not in str(dump(core)).lower()
-    assert hidden(core)
+    assert is_hidden(core)
     give_all_back(core)
-    assert hidden(core)
+    assert is_hidden(core)
 
 
 def test_backup_made_after_the_sweep_holds_no_payload_text(core, clock, tmp_path):
@@ -140,7 +140,7 @@ def test_log_lines_of_any_level_hold_no_payload_or_result_text(tmp_path):
     (tmp_path / "craftcore.toml").write_text('[log]\nlevel = "debug"\n')
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("greet", {"name": CANARY}, description=CANARY)
-        failed = producer.emit("fails", {"name": CANARY}).id  # which takes no such thing
+        failed = producer.emit("fails", {"name": CANARY}).id  # the workflow has no such parameter
 
     ended = craftcore(tmp_path, "--config", "craftcore.toml", "run", "test_app:app", "--until-idle")
 
@@ -151,7 +151,7 @@ def test_log_lines_of_any_level_hold_no_payload_or_result_text(tmp_path):
 
 
 def test_wal_holds_no_payload_text_after_a_truncating_checkpoint(core, clock):
-    """Old pages lie in the WAL until it is cut off; the daemon does that when it is idle."""
+    """The WAL contains old pages until a checkpoint truncates it. The daemon does that when it is idle."""
     clock.advance(91 * DAY)
     sweep(core)
 
@@ -168,4 +168,4 @@ def test_retention_without_limits_keeps_payload_text(core, clock):
     clock.advance(91 * DAY)
 
     assert sweep(core, only()).rows == 0
-    assert not hidden(core)
+    assert not is_hidden(core)

@@ -18,16 +18,16 @@ from craftcore.retention.task_store import OLD_TASKS
 from craftcore.retention.trigger_store import OLD_TRIGGERS
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
-from tests.retention.test_tasks import with_everything
+from tests.retention.test_tasks import run_task_with_all_rows
 from tests.support.activity_steps import DONE, an_activity
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.task_steps import begin
 from tests.support.trigger_steps import emit, run_one, start_one
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 
-HANDFUL, CROWD = 10, 20_000
+FEW, MANY = 10, 20_000
 ALL = Horizons(*[1e12] * len(Horizons._fields))
-"""Everything is old."""
+"""Horizons that every row is older than."""
 
 TABLES = (
     *("triggers", "executions", "events", "blobs", "tasks", "waits", "questions", "mailbox", "activity_log"),
@@ -45,40 +45,40 @@ KINDS: dict[str, Any] = {
     "log": OldAudit(),
 }
 
-MORE = """
-WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :more)
+COPY = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
 INSERT INTO {table} ({columns}) SELECT {values} FROM {table}, numbers WHERE {table}.seq = :seq
 """
 
 
 @pytest.fixture(scope="module")
-def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    with filled(tmp_path_factory.mktemp("handful") / "agent.db", HANDFUL) as core:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW) as core:
         yield core
 
 
 @pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    with filled(tmp_path_factory.mktemp("crowd") / "agent.db", CROWD) as core:
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    with filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY) as core:
         yield core
 
 
 @contextmanager
 def filled(path: Path, number: int) -> Iterator[VirtualCore]:
-    """A task with everything, a record in the chain, then so many more of every row that hangs on a task that stays."""
+    """Yield a database with one removable row of each kind, and `number` dependent rows of a task that is kept."""
     core = VirtualCore(path, clock := VirtualClock())
-    with_everything(core, clock)
+    run_task_with_all_rows(core, clock)
     emit(core)
     recorder = Recorder()
     [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), Routed("greet", "workflow"))])
     core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
     emit(core)
     run_one(core)
-    stays = begin(core)
-    an_activity(core, stays, DONE)
+    kept = begin(core)
+    an_activity(core, kept, DONE)
     with core.transaction() as tx:
-        task, (activity,) = stays.task.seq, tx.fetch_tuples("SELECT max(seq) FROM activity_log")
-        more(tx, "activity_log", activity[0], number, idem_key="idem_key || n")
+        task, (activity,) = kept.task.seq, tx.fetch_tuples("SELECT max(seq) FROM activity_log")
+        insert_copies(tx, "activity_log", activity[0], number, idem_key="idem_key || n")
         tx.run(
             "INSERT INTO questions (id, task_seq, kind, question, status, created_at, closed_at) "
             "SELECT 'q' || seq, :task, 'stale', '?', 'WITHDRAWN', 1, 1 FROM activity_log",
@@ -99,18 +99,18 @@ def filled(path: Path, number: int) -> Iterator[VirtualCore]:
             "SELECT 'w' || seq, :task, 1, 'n' || seq, 'timer', 1, 'RESOLVED', 'timer', 1, 1 FROM activity_log",
             task=task,
         )
-        more(tx, "triggers", 1, number, id="id || n", status="'DONE'")
+        insert_copies(tx, "triggers", 1, number, id="id || n", status="'DONE'")
     yield core
     core.close()
 
 
-def more(tx: Transaction, table: str, seq: int, number: int, **changes: str) -> None:
+def insert_copies(tx: Transaction, table: str, seq: int, number: int, **changes: str) -> None:
     columns = [row[1] for row in tx.fetch_tuples(f"PRAGMA table_info({table})") if row[1] != "seq"]
     values = ", ".join(changes.get(name, f"{table}.{name}") for name in columns)
-    tx.run(MORE.format(table=table, columns=", ".join(columns), values=values), seq=seq, more=number)
+    tx.run(COPY.format(table=table, columns=", ".join(columns), values=values), seq=seq, count=number)
 
 
-def taking(core: VirtualCore, kind: str) -> Callable[[Transaction], Any]:
+def make_take(core: VirtualCore, kind: str) -> Callable[[Transaction], Any]:
     old = ALL if kind != "triggers" else ALL._replace(triggers=NEVER)
     rows = KINDS[kind]
 
@@ -122,16 +122,16 @@ def taking(core: VirtualCore, kind: str) -> Callable[[Transaction], Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_retention_batch_scans_no_whole_table(crowd, kind):
+def test_retention_batch_scans_no_whole_table(large, kind):
     statements: dict[str, Any] = {}
 
-    def note(_cursor: object, sql: str, bindings: Any) -> bool:
+    def record_statement(_cursor: object, sql: str, bindings: Any) -> bool:
         statements.setdefault(sql, bindings)
         return True
 
-    with undone(crowd) as tx:
-        connection_of(tx).exec_trace = note
-        taking(crowd, kind)(tx)
+    with undone(large) as tx:
+        connection_of(tx).exec_trace = record_statement
+        make_take(large, kind)(tx)
         connection_of(tx).exec_trace = None
         plans = {
             sql: [row[3] for row in connection_of(tx).execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
@@ -140,36 +140,36 @@ def test_retention_batch_scans_no_whole_table(crowd, kind):
 
     assert plans
     lines = {(line, " ".join(sql.split())) for sql, plan in plans.items() for line in plan}
-    walks = {(line, sql) for line, sql in lines if line.startswith(tuple(f"SCAN {table}" for table in TABLES))}
-    assert {(line, sql) for line, sql in walks if not is_a_window(line, sql)} == set()
+    scans = {(line, sql) for line, sql in lines if line.startswith(tuple(f"SCAN {table}" for table in TABLES))}
+    assert {(line, sql) for line, sql in scans if not is_a_window(line, sql)} == set()
 
 
 def is_a_window(line: str, sql: str) -> bool:
-    """The newest row, the first ones by number, or the records without an end."""
+    """Accept a scan of the newest row, of a limited number of rows, or of the records without an end."""
     if line == "SCAN executions USING INDEX executions_incomplete" or "max(seq)" in sql.lower():
         return True
     return sql.endswith(("ORDER BY seq LIMIT :looked_at", "ORDER BY seq LIMIT :window)"))
 
 
 @pytest.mark.parametrize("kind", ["tasks", "records", "bodies", "arguments", "loose records", "log", "occurrences"])
-def test_retention_batch_cost_does_not_grow_with_unrelated_rows(handful, crowd, kind):
-    """Rows of a task that goes on: each deletion asks whether any of them refers to what is deleted."""
+def test_retention_batch_cost_does_not_grow_with_unrelated_rows(small, large, kind):
+    """The rows belong to a live task. Each deletion checks whether one of them refers to the deleted row."""
 
-    def work(core: VirtualCore) -> int:
+    def steps(core: VirtualCore) -> int:
         rows = KINDS[kind]
         with undone(core) as tx:
             found = rows.find(tx, ALL, 0)
             return steps_of(tx, lambda: rows.take(tx, ALL, found.seqs[:20] or [1]))
 
-    assert work(crowd) <= work(handful) + 500
+    assert steps(large) <= steps(small) + 500
 
 
 @pytest.mark.parametrize("index", ["questions_task", "mailbox_task", "activity_log_task", "questions_of"])
-def test_deletion_scans_the_table_without_the_retention_index(crowd, index):
-    """Without it the same batch costs a walk through twenty thousand rows."""
+def test_deletion_scans_the_table_without_the_retention_index(large, index):
+    """Without the index, the same batch scans twenty thousand rows."""
 
     def steps(*, without: bool) -> int:
-        with undone(crowd) as tx:
+        with undone(large) as tx:
             if without:
                 tx.run(f"DROP INDEX {index}")
             old = KINDS["tasks"]
@@ -177,11 +177,10 @@ def test_deletion_scans_the_table_without_the_retention_index(crowd, index):
             assert found.seqs
             return steps_of(tx, lambda: old.take(tx, ALL, found.seqs))
 
-    assert steps(without=True) > steps(without=False) + CROWD
+    assert steps(without=True) > steps(without=False) + MANY
 
 
 def test_retention_indexes_exist_only_on_activity_log_questions_and_mailbox():
-    """None is on `triggers`, `executions`, `events` or `tasks`."""
     sql = (Path(__file__).parents[2] / "migrations" / "0006_retention.sql").read_text()
-    made = [line.split(" ON ")[1].split()[0] for line in sql.splitlines() if line.startswith("CREATE INDEX")]
-    assert set(made) == {"activity_log", "questions", "mailbox"}
+    indexed = [line.split(" ON ")[1].split()[0] for line in sql.splitlines() if line.startswith("CREATE INDEX")]
+    assert set(indexed) == {"activity_log", "questions", "mailbox"}

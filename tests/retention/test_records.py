@@ -37,16 +37,16 @@ def run(core: VirtualCore, **spec: Any) -> Begun:
     return begun
 
 
-def rest(core: VirtualCore, until: float) -> None:
-    """A task at its first turn, which sleeps."""
+def start_sleeping_task(core: VirtualCore, until: float) -> None:
+    """Suspend the first turn of a task until a time."""
     running = begin_task(core)
     complete(core, running)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="sleep#1"))])
     suspend(core, running, a_sleep(until))
 
 
-def wake(core: VirtualCore) -> None:
-    """And its second, at which it ends."""
+def end_sleeping_task(core: VirtualCore) -> None:
+    """Run the suspended turn to its end."""
     running = enter_next(core)
     core.do(RECORDER.close_all, [(running.record, DONE)])
     finish(core, running)
@@ -58,7 +58,7 @@ def record(core: VirtualCore, begun: Begun) -> ExecutionRecord:
     return found
 
 
-def numbers(core: VirtualCore) -> list[int]:
+def record_numbers(core: VirtualCore) -> list[int]:
     return [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
 
 
@@ -91,13 +91,13 @@ def test_record_bodies_are_stripped_exactly_after_a_week(core, clock):
 
 
 def test_records_of_a_live_task_keep_bodies_at_any_age(core, clock):
-    rest(core, clock.now() + 300 * DAY)
+    start_sleeping_task(core, clock.now() + 300 * DAY)
     clock.advance(299 * DAY)
 
     assert sweep(core).rows == 0
 
     clock.advance(DAY)
-    wake(core)
+    end_sleeping_task(core)
     clock.advance(7 * DAY)
     assert sweep(core, STRIPPING).stripped["executions"] == 2
 
@@ -177,30 +177,30 @@ def test_newest_record_is_kept_so_that_a_number_is_never_reused(core, clock):
     run(core)
     clock.advance(400 * DAY)
     sweep(core)
-    assert numbers(core) == [1]
+    assert record_numbers(core) == [1]
 
     run(core)
     sweep(core)
 
-    assert numbers(core) == [2]
+    assert record_numbers(core) == [2]
 
 
 def test_live_turn_keeps_only_the_record_of_the_turn(core, clock):
     before = run(core)
-    rest(core, clock.now() + 300 * DAY)
+    start_sleeping_task(core, clock.now() + 300 * DAY)
     after = [run(core) for _ in range(3)]
     clock.advance(200 * DAY)
 
     sweep(core, REMOVING)
-    assert numbers(core) == [2, 5], "the record of the turn, and the newest"
+    assert record_numbers(core) == [2, 5], "the record of the turn, and the newest"
     assert core.do(RecordStore().get, before.id) is None
     assert core.do(RecordStore().get, after[0].id) is None
     assert core.rows("SELECT chain_seq, execution_seq FROM retained_records") == [{"chain_seq": 2, "execution_seq": 2}]
 
     clock.advance(101 * DAY)
-    wake(core)
+    end_sleeping_task(core)
     sweep(core, REMOVING)
-    assert numbers(core) == [6], "the turn has ended, and its first record was old enough"
+    assert record_numbers(core) == [6], "the turn has ended, and its first record was old enough"
     assert core.rows("SELECT * FROM retained_records") == []
 
 
@@ -216,7 +216,7 @@ def test_record_of_an_ended_turn_is_removed_while_the_task_lives(core, clock):
 
 
 def test_record_of_the_current_turn_without_steps_is_removed(core, clock):
-    """A turn that snoozes for years begins one record after the other, and reads none of them."""
+    """A turn that suspends again and again begins a record each time, and reads none of them."""
     running = begin_task(core)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="sleep#1"))])
     suspend(core, running, a_sleep(clock.now() + 300 * DAY))
@@ -230,8 +230,8 @@ def test_record_of_the_current_turn_without_steps_is_removed(core, clock):
 def test_record_of_an_act_in_doubt_is_kept_until_the_decision(core, clock):
     running = begin_task(core)
     doubt = an_activity(core, running, UNKNOWN)
-    said = event_of(running, None)._replace(type=EventType.ACTIVITY_UNKNOWN, activity_seq=doubt.seq)
-    core.do(core.recording.record, said)
+    unknown = event_of(running, None)._replace(type=EventType.ACTIVITY_UNKNOWN, activity_seq=doubt.seq)
+    core.do(core.recording.record, unknown)
     core.do(RECORDER.close_all, [(running.record, HOPELESS)])
     end_turn(core, running, HOPELESS)
     run(core)
@@ -252,16 +252,16 @@ def test_record_stamped_by_a_clock_ahead_does_not_keep_later_records(core, clock
     clock.advance(90 * DAY)
 
     assert sweep(core, REMOVING).removed["executions"] == 2
-    assert numbers(core) == [1, 4]
+    assert record_numbers(core) == [1, 4]
     clock.advance(365 * DAY)
     assert sweep(core, REMOVING).removed["executions"] == 1
 
 
 def test_live_turns_behind_the_anchor_are_passed_once(core, clock, monkeypatch):
-    """Behind the anchor only their own list is looked at; the look for the next ones begins behind them."""
+    """Behind the anchor, only the list of retained records is read. The search for later records begins after them."""
     monkeypatch.setattr("craftcore.retention.execution_store.BATCH", batch := 10)
     for _ in range(batch + 20):
-        rest(core, clock.now() + 3_000 * DAY)
+        start_sleeping_task(core, clock.now() + 3_000 * DAY)
     run(core)
     slow = begin(core)
     run(core)
@@ -277,35 +277,35 @@ def test_live_turns_behind_the_anchor_are_passed_once(core, clock, monkeypatch):
     run(core)
     clock.advance(90 * DAY)
     assert sweep(core, REMOVING).removed["executions"] == 2
-    assert [n for n in numbers(core) if n > batch + 20] == [batch + 24]
+    assert [n for n in record_numbers(core) if n > batch + 20] == [batch + 24]
 
 
 def test_live_turns_beyond_a_window_do_not_keep_other_records(core, clock, monkeypatch):
     monkeypatch.setattr("craftcore.retention.execution_store.BATCH", 5)
     monkeypatch.setattr("craftcore.retention.execution_store.LOOKED_AT", looked_at := 8)
     for _ in range(live := 2 * looked_at + 1):
-        rest(core, clock.now() + 3_000 * DAY)
+        start_sleeping_task(core, clock.now() + 3_000 * DAY)
     for _ in range(3):
         run(core)
     clock.advance(90 * DAY)
 
     assert sweep(core, REMOVING).removed["executions"] == 2
-    assert numbers(core) == [*range(1, live + 1), live + 3]
+    assert record_numbers(core) == [*range(1, live + 1), live + 3]
 
 
-# What is kept behind the anchor is verified
+# Verification of the records behind the anchor
 
 
 @pytest.fixture
-def behind(core, clock):
-    """A record of a live turn, at place 2, and the anchor at place 4."""
+def retained(core, clock):
+    """Build a chain with a record of a live turn at place 2, and the anchor at place 4."""
     run(core)
-    rest(core, clock.now() + 3_000 * DAY)
+    start_sleeping_task(core, clock.now() + 3_000 * DAY)
     for _ in range(3):
         run(core)
     clock.advance(90 * DAY)
     sweep(core, REMOVING)
-    assert numbers(core) == [2, 5]
+    assert record_numbers(core) == [2, 5]
     return core
 
 
@@ -322,8 +322,8 @@ def head(core: VirtualCore) -> Head:
     return found.head
 
 
-def unguarded(core: VirtualCore, *statements: str) -> None:
-    """What somebody does who drops the guards of the file first."""
+def run_unguarded(core: VirtualCore, *statements: str) -> None:
+    """Drop the guards of the file, then run statements."""
     with core.transaction() as tx:
         for row in tx.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
             tx.run(f"DROP TRIGGER {row['name']}")
@@ -331,15 +331,15 @@ def unguarded(core: VirtualCore, *statements: str) -> None:
             tx.run(sql)
 
 
-def test_verify_counts_records_retained_for_live_turns(behind):
-    with behind.reading() as reader:
-        found = Verification(reader, behind.clock.now())
+def test_verify_counts_records_retained_for_live_turns(retained):
+    with retained.reading() as reader:
+        found = Verification(reader, retained.clock.now())
         assert list(found.faults()) == []
     assert (found.counts.chained, found.counts.retained, found.counts.removed) == (2, 1, 3)
 
 
 @pytest.mark.parametrize(
-    ("statements", "told"),
+    ("statements", "expected"),
     [
         (
             ["UPDATE executions SET workflow = 'other' WHERE seq = 2"],
@@ -368,21 +368,21 @@ def test_verify_counts_records_retained_for_live_turns(behind):
         ),
     ],
 )
-def test_verify_finds_changes_behind_the_anchor(behind, statements, told):
-    unguarded(behind, *statements)
+def test_verify_finds_changes_behind_the_anchor(retained, statements, expected):
+    run_unguarded(retained, *statements)
 
-    assert any(told in wrong for wrong in faults(behind)), faults(behind)
+    assert any(expected in wrong for wrong in faults(retained)), faults(retained)
 
 
-def test_retained_record_cannot_be_deleted_outside_retention(behind):
+def test_retained_record_cannot_be_deleted_outside_retention(retained):
     for sql in ("DELETE FROM event_rows WHERE execution_seq = 2", "DELETE FROM executions WHERE seq = 2"):
         with pytest.raises(RowInvalid):
-            behind.do(lambda tx, sql=sql: tx.run(sql))
+            retained.do(lambda tx, sql=sql: tx.run(sql))
 
 
 def test_head_of_a_retained_record_is_verified_by_hash(core, clock):
     run(core)
-    rest(core, clock.now() + 3_000 * DAY)
+    start_sleeping_task(core, clock.now() + 3_000 * DAY)
     before = head(core)
     assert before.place == 2
     for _ in range(3):
@@ -396,7 +396,7 @@ def test_head_of_a_retained_record_is_verified_by_hash(core, clock):
 
 
 def test_records_are_removed_in_order_of_end(core, clock):
-    """The first to begin is the last to end."""
+    """The first record begun is the last to end."""
     slow = begin(core)
     quick = [run(core) for _ in range(3)]
     clock.advance(50 * DAY)
@@ -405,11 +405,11 @@ def test_records_are_removed_in_order_of_end(core, clock):
 
     clock.advance(40 * DAY)
     sweep(core, REMOVING)
-    assert numbers(core) == [1, 5]
+    assert record_numbers(core) == [1, 5]
     clock.advance(50 * DAY)
     sweep(core, REMOVING)
 
-    assert numbers(core) == [5]
+    assert record_numbers(core) == [5]
     assert core.do(RecordStore().get, quick[0].id) is None
 
 
@@ -422,7 +422,7 @@ def test_record_left_open_by_a_crash_is_removed_and_counted(core, clock):
 
     sweep(core, REMOVING)
 
-    assert numbers(core) == [3]
+    assert record_numbers(core) == [3]
     assert core.rows("SELECT removed FROM record_chain") == [{"removed": 2}]
 
 
@@ -438,7 +438,7 @@ def test_records_beyond_a_batch_are_removed_over_several_verified_batches(core, 
 
     assert len(sizes) > 1
     assert max(sizes) < BATCH + 20
-    assert numbers(core) == [BATCH + 50]
+    assert record_numbers(core) == [BATCH + 50]
 
 
 def test_head_taken_before_a_sweep_still_verifies(core, clock):
@@ -455,7 +455,7 @@ def test_head_taken_before_a_sweep_still_verifies(core, clock):
 
 
 def test_record_cannot_be_deleted_outside_retention(core):
-    """What retention may do is what the file's own guards let pass."""
+    """The guards of the file permit only the deletions of retention."""
     run(core)
     with pytest.raises(RowInvalid):
         core.do(lambda tx: tx.run("DELETE FROM executions"))

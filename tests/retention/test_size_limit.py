@@ -33,22 +33,22 @@ ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)
 
 @pytest.fixture
 def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
-    """No power is cut here, so nothing waits for a disk."""
-    unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))
-    core = VirtualCore(tmp_path / "agent.db", clock, unhurried, database=RepeatedReads)
+    """Yield a Core that does not wait for the disk, because these tests cut no power."""
+    config = replace(Config(), storage=StorageSettings(synchronous="normal"))
+    core = VirtualCore(tmp_path / "agent.db", clock, config, database=RepeatedReads)
     yield core
     core.close()
 
 
-def work(core: VirtualCore, number: int, size: int = 20_000, *, every: float = HOUR) -> None:
-    """So many triggers, one every hour, each of which is given and gives back so many characters."""
+def run_triggers(core: VirtualCore, number: int, size: int = 20_000, *, every: float = HOUR) -> None:
+    """Run `number` triggers, one every hour, each with a payload and a result of `size` characters."""
     for _ in range(number):
         begun = begin(core, payload={"text": "x" * size})
         end(core, begun, Succeeded(result_json=f'"{"y" * size}"'))
         core.clock.advance(every)  # type: ignore[attr-defined]
 
 
-def limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
+def make_limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
     with core.reading() as reader:
         return Retention(settings).tighten(reader, core.clock.now())
 
@@ -67,38 +67,38 @@ def at_most(max_bytes: int) -> RetentionSettings:
     return replace(RetentionSettings(), max_bytes=max_bytes)
 
 
-def with_bodies(core: VirtualCore) -> list[int]:
+def records_with_bodies(core: VirtualCore) -> list[int]:
     return [row["seq"] for row in core.rows("SELECT seq FROM executions WHERE stripped_at IS NULL ORDER BY seq")]
 
 
 def test_size_limit_changes_nothing_below_max_bytes(core):
-    work(core, 20)
+    run_triggers(core, 20)
 
-    assert limited(core, at_most(used(core)))._limit == Limit()
-    assert limited(core, at_most(0))._limit == Limit(), "0: there is no limit"
+    assert make_limited(core, at_most(used(core)))._limit == Limit()
+    assert make_limited(core, at_most(0))._limit == Limit(), "0 means no limit"
 
 
 def test_size_limit_takes_the_oldest_bodies_first_and_no_more_than_needed(core):
-    work(core, 100)
+    run_triggers(core, 100)
     before = used(core)
     most = before - before // 3
 
-    take(core, limited(core, at_most(most)))
+    take(core, make_limited(core, at_most(most)))
 
     assert used(core) <= most
-    left = with_bodies(core)
-    assert left == list(range(101 - len(left), 101)), "the newest keep theirs"
+    left = records_with_bodies(core)
+    assert left == list(range(101 - len(left), 101)), "the newest records keep their bodies"
     assert 50 <= len(left) < 80
-    assert len(core.rows("SELECT 1 FROM executions")) == 100, "no row goes while there are bodies"
+    assert len(core.rows("SELECT 1 FROM executions")) == 100, "rows are kept while there are bodies to strip"
     assert_sound(core)
 
 
 def test_size_limit_takes_the_oldest_rows_when_no_bodies_are_left(core):
-    work(core, 500, size=10)
+    run_triggers(core, 500, size=10)
     most = used(core) // 2
 
-    for _ in range(5):  # what a row weighs is an estimate, which each pass corrects
-        take(core, limited(core, at_most(most)))
+    for _ in range(5):  # the size of a row is an estimate, which each pass corrects
+        take(core, make_limited(core, at_most(most)))
 
     assert used(core) <= most
     rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
@@ -112,7 +112,7 @@ MINUTE = 60.0
 
 
 def test_plan_for_forty_gigabytes_takes_only_the_oldest_bodies_needed():
-    """A record a minute with 100 kB, for a fortieth of what a busy daemon keeps in 90 days."""
+    """The plan reads 400,000 records of 100 kB, one a minute."""
     old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(bodies=NEVER)
     bodies = ((minute * MINUTE, 100_000.0) for minute in range(400_000))
     excess = 40 * GIGABYTE - round(0.95 * 10 * GIGABYTE)
@@ -133,11 +133,11 @@ def test_plan_for_forty_gigabytes_without_bodies_takes_the_oldest_rows_needed():
 
     taken = limit.rows / MINUTE + 1
     assert (taken - 1) * 100_000 < 30 * GIGABYTE <= taken * 100_000
-    assert limit.bodies == old.now, "every body that ages do not keep"
+    assert limit.bodies == old.now, "all bodies"
 
 
-def grown(path: Path, size: int) -> None:
-    """The file is that long, and holds nothing more: the number of pages in its header says so."""
+def extend_file(path: Path, size: int) -> None:
+    """Extend a file to a size with empty pages, and write the number of pages to its header."""
     with path.open("r+b") as file:
         file.seek(16)
         page_bytes = int.from_bytes(file.read(2), "big")
@@ -147,20 +147,20 @@ def grown(path: Path, size: int) -> None:
 
 
 def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
-    """A sparse one, whose rows hold little: each record is worth its share of the file."""
-    work(core, 200, size=10)
+    """The file is sparse and its rows are small. The plan gives each record an equal share of the file."""
+    run_triggers(core, 200, size=10)
     core.close()
-    grown(core.database.path, 12 * GIGABYTE)
+    extend_file(core.database.path, 12 * GIGABYTE)
     core = VirtualCore(core.database.path, clock)
     with core.reading() as reader:
         size = Retention(RetentionSettings()).size(reader, clock.now())
     assert (size.used_bytes, size.max_bytes) == (12 * GIGABYTE, 10 * GIGABYTE)
     assert size.needed_bytes is not None
 
-    retention = limited(core, RetentionSettings())
+    retention = make_limited(core, RetentionSettings())
     taken, _ = take_all(core, retention)
 
-    # 2.5 of 12 GiB are a fifth of the 200 records; none of them is old by its age.
+    # 2.5 of 12 GiB are a fifth of the 200 records. None of them has reached its retention time.
     assert taken.removed["executions"] == pytest.approx(200 * 2.5 / 12, abs=1)
     rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
     assert rows == list(range(201 - len(rows), 201))
@@ -168,28 +168,30 @@ def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
 
 
 def test_size_limit_counts_the_rows_that_ages_take_first(core):
-    work(core, 6 * 20, every=4 * HOUR)
+    run_triggers(core, 6 * 20, every=4 * HOUR)
     before = used(core)
 
-    assert limited(core, at_most(before // 2 + before // 4))._limit == Limit(), "bodies of 13 of 20 days go by age"
+    assert make_limited(core, at_most(before // 2 + before // 4))._limit == Limit(), (
+        "ages remove the bodies of 13 of 20 days"
+    )
 
 
 def test_dry_run_under_a_size_limit_equals_the_rows_taken(core):
-    work(core, 100)
+    run_triggers(core, 100)
     begin_task(core)
-    retention = limited(core, at_most(used(core) // 2))
+    retention = make_limited(core, at_most(used(core) // 2))
     with core.reading() as reader:
         due = retention.count_due(reader, core.clock.now())
 
-    taken, weight = take_all(core, limited(core, at_most(used(core) // 2)))
+    taken, weight = take_all(core, make_limited(core, at_most(used(core) // 2)))
 
     assert due.weight.tables == weight.tables
     assert due.weight.tables["executions"]["rows"] > 25
-    assert {table: told["rows"] for table, told in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
+    assert {table: sizes["rows"] for table, sizes in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
 
 
-def untouchable(core: VirtualCore) -> dict[str, Any]:
-    """What runs, waits, is in doubt, is dead, or holds a key."""
+def write_protected_rows(core: VirtualCore) -> dict[str, Any]:
+    """Write work that runs, waits, is in doubt or dead, and a held key, and return the rows."""
     running = begin_task(core, payload={"text": "r" * 20_000})
     complete(core, running)
     go_on(core, running, {"text": "s" * 20_000}, a_sleep(core.clock.now() + 1_000 * DAY))
@@ -204,36 +206,36 @@ def untouchable(core: VirtualCore) -> dict[str, Any]:
     emit(core, dedup_key="for-ever", dedup_scope=DedupScope.EVER)
     for claim in claim_all(core):
         ack(core, start(core, claim), Succeeded())
-    told = dump(core)
-    return {name: told[name] for name in ("tasks", "waits", "activity_log", "questions")} | {
-        "triggers": [row for row in told["triggers"] if row["status"] in ("PENDING", "CLAIMED", "DEAD")]
+    tables = dump(core)
+    return {name: tables[name] for name in ("tasks", "waits", "activity_log", "questions")} | {
+        "triggers": [row for row in tables["triggers"] if row["status"] in ("PENDING", "CLAIMED", "DEAD")]
     }
 
 
 def test_size_limit_keeps_live_work_doubts_dead_letters_and_keys(core):
-    before = untouchable(core)
-    work(core, 50)
+    before = write_protected_rows(core)
+    run_triggers(core, 50)
 
     for _ in range(3):
         for _ in batches(core, at_most(MEGABYTE // 16)):
             pass
-        take(core, limited(core, at_most(MEGABYTE // 16)))
+        take(core, make_limited(core, at_most(MEGABYTE // 16)))
 
     after = dump(core)
     for name, rows in before.items():
         assert [row for row in after[name] if row in rows] == rows, name
     assert not emit(core, dedup_key="for-ever", dedup_scope=DedupScope.EVER).created
-    assert with_bodies(core) == [2], "the record of the turn that waits"
-    assert len(core.rows("SELECT 1 FROM executions")) == 2, "that one, and the newest"
+    assert records_with_bodies(core) == [2], "the record of the waiting turn"
+    assert len(core.rows("SELECT 1 FROM executions")) == 2, "the record of the waiting turn, and the newest"
     assert_sound(core)
 
 
 def test_needed_size_is_estimated_from_the_recent_growth(core):
-    """Half of the time that the ages ask for has passed, so about twice as much is needed."""
+    """Half of the longest retention time has passed, so about twice the used size is needed."""
     settings = RetentionSettings(bodies=4 * DAY, history=40 * DAY, max_bytes=MEGABYTE)
     retention = Retention(settings)
     for _ in range(20):
-        work(core, 3, size=18_000, every=8 * HOUR)
+        run_triggers(core, 3, size=18_000, every=8 * HOUR)
         for _ in batches(core, settings):
             pass
     give_all_back(core)
@@ -242,7 +244,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
     assert size.needed_bytes is not None
 
     for _ in range(40):
-        work(core, 3, size=18_000, every=8 * HOUR)
+        run_triggers(core, 3, size=18_000, every=8 * HOUR)
         for _ in batches(core, replace(settings, max_bytes=0)):
             pass
     give_all_back(core)
@@ -252,7 +254,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
 
 @pytest.mark.parametrize(("hours", "most"), [(30, 1 << 40), (2, MEGABYTE // 16), (30, 0)])
 def test_needed_size_is_unknown_far_from_the_limit_or_within_the_first_day(core, hours, most):
-    work(core, hours)
+    run_triggers(core, hours)
 
     with core.reading() as reader:
         size = Retention(at_most(most)).size(reader, core.clock.now())
@@ -262,11 +264,11 @@ def test_needed_size_is_unknown_far_from_the_limit_or_within_the_first_day(core,
 
 def test_size_limit_does_not_take_rows_stamped_by_a_clock_ahead_first(core, clock):
     clock.advance(365 * DAY)
-    work(core, 5)
+    run_triggers(core, 5)
     clock.set_back(365 * DAY)
-    work(core, 50)
+    run_triggers(core, 50)
     before = used(core)
 
-    take(core, limited(core, at_most(before - before // 3)))
+    take(core, make_limited(core, at_most(before - before // 3)))
 
-    assert set(range(1, 6)) < set(with_bodies(core))
+    assert set(range(1, 6)) < set(records_with_bodies(core))

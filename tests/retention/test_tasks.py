@@ -28,7 +28,7 @@ from tests.support.task_steps import (
 )
 from tests.support.trigger_steps import HOPELESS
 
-OF_TASKS = only(history=90 * DAY)
+HISTORY_ONLY = only(history=90 * DAY)
 STRIPPING = only(bodies=7 * DAY)
 
 
@@ -41,16 +41,16 @@ def count(core: VirtualCore, table: str) -> int:
     return int(row["n"])
 
 
-def newest(core: VirtualCore) -> Running:
-    """A later one with an activity: the highest numbers stay."""
+def add_newest_task(core: VirtualCore) -> Running:
+    """Add a later task with an activity, because the rows with the highest numbers are kept."""
     running = begin(core)
     an_activity(core, running, DONE)
     finish(core, running)
     return running
 
 
-def with_everything(core: VirtualCore, clock: Any) -> Running:
-    """Waits, questions, activities, a decision and mail."""
+def run_task_with_all_rows(core: VirtualCore, clock: Any) -> Running:
+    """Run a task with waits, a question, activities, a decision and mail."""
     running = begin(core)
     an_activity(core, running, DONE)
     doubt = an_activity(core, running, UNKNOWN, "1.2")
@@ -65,24 +65,24 @@ def with_everything(core: VirtualCore, clock: Any) -> Running:
 
 
 def test_task_is_removed_with_dependent_rows_ninety_days_after_the_end(core, clock):
-    old = with_everything(core, clock)
-    last = newest(core)
-    hangs = ("waits", "questions", "activity_log", "activity_decisions", "mailbox")
-    assert all(count(core, table) for table in hangs)
+    old = run_task_with_all_rows(core, clock)
+    last = add_newest_task(core)
+    dependent = ("waits", "questions", "activity_log", "activity_decisions", "mailbox")
+    assert all(count(core, table) for table in dependent)
 
     clock.advance(90 * DAY - 1)
-    assert sweep(core, OF_TASKS).rows == 0
+    assert sweep(core, HISTORY_ONLY).rows == 0
     clock.advance(1)
-    taken = sweep(core, OF_TASKS)
+    taken = sweep(core, HISTORY_ONLY)
 
     assert taken.removed["tasks"] == 1
     assert ids(core) == {last.task.id}
     assert old.task.id not in ids(core)
-    assert {table: count(core, table) for table in hangs} == dict.fromkeys(hangs, 0) | {"activity_log": 1}
+    assert {table: count(core, table) for table in dependent} == dict.fromkeys(dependent, 0) | {"activity_log": 1}
 
 
 def test_newest_task_and_activity_rows_are_kept_without_bodies(core, clock):
-    last = with_everything(core, clock)
+    last = run_task_with_all_rows(core, clock)
     clock.advance(500 * DAY)
 
     sweep(core)
@@ -94,36 +94,36 @@ def test_newest_task_and_activity_rows_are_kept_without_bodies(core, clock):
     assert sweep(core).rows == 0
 
 
-def asleep(core: VirtualCore, clock: Any) -> str:
+def add_sleeping_task(core: VirtualCore, clock: Any) -> str:
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 1000 * DAY))
     return running.task.id
 
 
-def in_doubt(core: VirtualCore, _: Any) -> str:
+def add_task_in_doubt(core: VirtualCore, _: Any) -> str:
     running = begin(core)
     an_activity(core, running, UNKNOWN)
     end_turn(core, running, HOPELESS)
     return running.task.id
 
 
-def being_called(core: VirtualCore, _: Any) -> str:
-    """A crash between the call and its end, and nobody booted since; the task was ended meanwhile."""
+def add_task_with_an_intent(core: VirtualCore, _: Any) -> str:
+    """Add an ended task whose activity has an intent and no result, as before the boot after a crash."""
     running = begin(core)
     an_activity(core, running)
     finish(core, running)
     return running.task.id
 
 
-def given_up(core: VirtualCore, _: Any) -> str:
-    """UNKNOWN stays UNKNOWN, whatever was decided."""
+def add_task_with_given_up_activity(core: VirtualCore, _: Any) -> str:
+    """Add a task whose UNKNOWN activity was given up; a decision does not change that status."""
     running = begin(core)
     decide(core, an_activity(core, running, UNKNOWN), Decision.GIVE_UP)
     finish(core, running)
     return running.task.id
 
 
-def asked_about(core: VirtualCore, _: Any) -> str:
+def add_task_with_open_question(core: VirtualCore, _: Any) -> str:
     running = begin(core)
     finish(core, running)
     core.do(
@@ -135,7 +135,7 @@ def asked_about(core: VirtualCore, _: Any) -> str:
     return running.task.id
 
 
-def child_of_a_live_one(core: VirtualCore, clock: Any) -> str:
+def add_child_of_a_live_task(core: VirtualCore, clock: Any) -> str:
     parent = begin(core)
     child = begin_child(core, parent)
     finish(core, child, "x")
@@ -143,10 +143,20 @@ def child_of_a_live_one(core: VirtualCore, clock: Any) -> str:
     return child.task.id
 
 
-@pytest.mark.parametrize("kind", [asleep, in_doubt, being_called, given_up, asked_about, child_of_a_live_one])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        add_sleeping_task,
+        add_task_in_doubt,
+        add_task_with_an_intent,
+        add_task_with_given_up_activity,
+        add_task_with_open_question,
+        add_child_of_a_live_task,
+    ],
+)
 def test_task_live_in_doubt_or_with_an_open_question_is_kept_at_any_age(core, clock, kind):
     kept = kind(core, clock)
-    newest(core)
+    add_newest_task(core)
     [activities] = [core.rows("SELECT * FROM activity_log WHERE task_id = :id", id=kept)]
     clock.advance(900 * DAY)
 
@@ -159,7 +169,7 @@ def test_task_live_in_doubt_or_with_an_open_question_is_kept_at_any_age(core, cl
 def test_failed_task_is_kept_while_retry_is_possible(core, clock):
     running = begin(core)
     end_turn(core, running, HOPELESS)
-    newest(core)
+    add_newest_task(core)
     clock.advance(60 * DAY)
 
     sweep(core, only(history=DAY, dead=61 * DAY))
@@ -185,7 +195,7 @@ def test_settled_activity_loses_arguments_after_a_week_and_keeps_key_and_referen
 
 
 def test_done_activity_of_a_live_task_keeps_the_result(core, clock):
-    """It is what the turn is given when it comes to the act again."""
+    """The turn receives this result when it calls the action again."""
     running = begin(core)
     an_activity(core, running, DONE)
     suspend(core, running, a_sleep(clock.now() + 1000 * DAY))
@@ -198,7 +208,7 @@ def test_done_activity_of_a_live_task_keeps_the_result(core, clock):
 
 
 def test_ended_child_is_removed_after_the_starting_turn_has_ended(core, clock):
-    """A task that starts a child in each of its turns keeps only those of the turn of today."""
+    """A task that starts a child in each turn keeps only the children of the current turn."""
     parent = begin(core)
     first = begin_child(core, parent)
     finish(core, first, "x")
@@ -208,7 +218,7 @@ def test_ended_child_is_removed_after_the_starting_turn_has_ended(core, clock):
     second = begin_child(core, parent)
     finish(core, second, "y")
     suspend(core, parent, for_event("never"))
-    newest(core)
+    add_newest_task(core)
     clock.advance(90 * DAY)
 
     sweep(core)
@@ -217,11 +227,11 @@ def test_ended_child_is_removed_after_the_starting_turn_has_ended(core, clock):
     assert {parent.task.id, second.task.id} < ids(core)
 
 
-# The ended turns of a task that goes on
+# The ended turns of a live task
 
 
-def after_a_turn_with_everything(core: VirtualCore, clock: Any) -> Running:
-    """A task in its second turn. The first had a question, a message, activities and a doubt that was decided."""
+def run_turn_with_all_rows(core: VirtualCore, clock: Any) -> Running:
+    """Return a task in its second turn. The first had a question, a message, activities and a decided doubt."""
     running = begin(core)
     an_activity(core, running, DONE)
     decide(core, an_activity(core, running, UNKNOWN, "1.2"), Decision.HAPPENED, reference="ref-2")
@@ -241,16 +251,16 @@ def after_a_turn_with_everything(core: VirtualCore, clock: Any) -> Running:
 
 
 def test_rows_of_an_ended_turn_are_removed_after_ninety_days_and_current_rows_kept(core, clock):
-    running = after_a_turn_with_everything(core, clock)
-    newest(core)
+    running = run_turn_with_all_rows(core, clock)
+    add_newest_task(core)
     [seq] = {row["task_seq"] for row in core.rows("SELECT task_seq FROM waits")}
     assert count(core, "waits") == 3
     assert count(core, "questions") == count(core, "mailbox") == count(core, "activity_decisions") == 1
 
     clock.advance(90 * DAY - 1)
-    assert not sweep(core, OF_TASKS).removed.keys() & {"waits", "questions", "mailbox", "activity_log"}
+    assert not sweep(core, HISTORY_ONLY).removed.keys() & {"waits", "questions", "mailbox", "activity_log"}
     clock.advance(1)
-    taken = sweep(core, OF_TASKS)
+    taken = sweep(core, HISTORY_ONLY)
 
     kinds = ("waits", "questions", "mailbox", "activity_log", "activity_decisions")
     assert {table: taken.removed[table] for table in kinds} == {
@@ -267,9 +277,9 @@ def test_rows_of_an_ended_turn_are_removed_after_ninety_days_and_current_rows_ke
 
 
 def test_act_with_an_explicit_key_keeps_the_result_while_the_task_lives(core, clock):
-    """Any later turn may call it again by that key, and is given what it returned."""
-    after_a_turn_with_everything(core, clock)
-    newest(core)
+    """A later turn can call the action with the same key, and receives the stored result."""
+    run_turn_with_all_rows(core, clock)
+    add_newest_task(core)
     clock.advance(900 * DAY)
 
     sweep(core)
@@ -279,24 +289,24 @@ def test_act_with_an_explicit_key_keeps_the_result_while_the_task_lives(core, cl
 
 
 def test_acts_of_an_ended_turn_lose_arguments_after_a_week(core, clock):
-    after_a_turn_with_everything(core, clock)
-    newest(core)
+    run_turn_with_all_rows(core, clock)
+    add_newest_task(core)
     clock.advance(8 * DAY)
 
     sweep(core, STRIPPING)
 
-    told = {
+    requests = {
         row["idem_key"].rpartition(":")[2]: row["request_json"]
         for row in core.rows("SELECT idem_key, request_json FROM activity_log WHERE task_seq = 1")
     }
-    assert told == {"1.1": None, "1.2": None, "welcome": '{"amount":7}', "2.1": '{"amount":7}'}
+    assert requests == {"1.1": None, "1.2": None, "welcome": '{"amount":7}', "2.1": '{"amount":7}'}
 
 
 def test_newest_act_of_a_live_task_is_kept_for_has_acted(core, clock):
     running = begin(core)
     an_activity(core, running, DONE)
     go_on(core, running, None, a_sleep(clock.now() + 1000 * DAY))
-    newest(core)
+    add_newest_task(core)
     clock.advance(900 * DAY)
 
     sweep(core)
@@ -313,10 +323,10 @@ def test_closed_question_of_a_live_task_is_removed_and_an_open_question_kept(cor
     """
     core.do(lambda tx: tx.run(ask, id="closed", seq=running.task.seq, status="WITHDRAWN", closed=tx.now))
     core.do(lambda tx: tx.run(ask, id="open", seq=running.task.seq, status="OPEN", closed=None))
-    newest(core)
+    add_newest_task(core)
     clock.advance(90 * DAY)
 
-    assert sweep(core, OF_TASKS).removed["questions"] == 1
+    assert sweep(core, HISTORY_ONLY).removed["questions"] == 1
     assert core.rows("SELECT id FROM questions") == [{"id": "open"}]
 
 
@@ -326,10 +336,10 @@ def test_parent_and_child_tasks_are_removed_together(core, clock):
     suspend(core, parent, for_child(child.task.id))
     finish(core, child, "x")
     finish(core, enter_next(core))
-    newest(core)
+    add_newest_task(core)
     clock.advance(90 * DAY)
 
-    sweep(core, OF_TASKS)
+    sweep(core, HISTORY_ONLY)
 
     assert not {parent.task.id, child.task.id} & ids(core)
 
@@ -337,7 +347,7 @@ def test_parent_and_child_tasks_are_removed_together(core, clock):
 def test_task_with_thousands_of_waits_is_removed_over_several_sound_batches(core, clock):
     running = begin(core)
     finish(core, running)
-    newest(core)
+    add_newest_task(core)
     many = """
     WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 1200)
     INSERT INTO waits (id, task_seq, turn, name, kind, due_at, status, resolved_by, created_at, resolved_at)

@@ -18,12 +18,12 @@ from tests.support.trigger_steps import BROKEN, HOPELESS, emit, look, run_one
 ONCE = RetryPolicy(max_attempts=1)
 
 
-def there(core: VirtualCore, trigger_id: str) -> bool:
+def exists(core: VirtualCore, trigger_id: str) -> bool:
     return bool(core.rows("SELECT 1 FROM triggers WHERE id = :id", id=trigger_id))
 
 
-def newest(core: VirtualCore) -> None:
-    """A later one: the row with the highest number stays whatever its age."""
+def add_newest_trigger(core: VirtualCore) -> None:
+    """Add a later trigger, because the row with the highest number is kept at any age."""
     emit(core, delay=400 * DAY)
 
 
@@ -35,7 +35,7 @@ def newest(core: VirtualCore) -> None:
 def test_settled_trigger_is_removed_exactly_at_the_horizon(core, clock, outcome, days):
     old = emit(core, payload={"name": "Ada"}).id
     run_one(core, outcome, ONCE)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(days * DAY - 1)
     assert sweep(core).rows == 0
@@ -43,26 +43,26 @@ def test_settled_trigger_is_removed_exactly_at_the_horizon(core, clock, outcome,
 
     clock.advance(1)
     assert dict(sweep(core).removed) == {"triggers": 1}
-    assert not there(core, old)
+    assert not exists(core, old)
 
 
 def test_unsettled_trigger_is_kept_at_any_age(core, clock):
     claimed = emit(core).id
     core.do(core.claims.claim, epoch=1, limit=1)
     waiting = emit(core, delay=500 * DAY).id
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(499 * DAY)
 
     assert sweep(core).rows == 0
-    assert there(core, claimed)
-    assert there(core, waiting)
+    assert exists(core, claimed)
+    assert exists(core, waiting)
 
 
 def test_settled_trigger_is_kept_for_ever_with_a_zero_setting(core, clock):
     emit(core)
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(3000 * DAY)
 
     assert sweep(core, only()).rows == 0
@@ -86,7 +86,7 @@ def test_newest_trigger_loses_the_body_and_keeps_the_row(core, clock):
 def test_trigger_with_an_ever_key_is_stripped_and_kept_until_the_key_horizon(core, clock):
     kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"secret": "x"}).id
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(DAY)
     assert dict(sweep(core).stripped) == {"triggers": 1}
@@ -95,23 +95,27 @@ def test_trigger_with_an_ever_key_is_stripped_and_kept_until_the_key_horizon(cor
     clock.advance(89 * DAY - 1)
     assert sweep(core).rows == 0
     again = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"other": 1})
-    assert (again.id, again.created, again.payload_differs) == (kept, False, False)  # nobody knows any more
+    assert (again.id, again.created, again.payload_differs) == (
+        kept,
+        False,
+        False,
+    )  # the payload is stripped, so it cannot be compared
 
     clock.advance(1)
     assert dict(sweep(core).removed) == {"triggers": 1}
-    anew = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER)
-    assert anew.created
-    assert anew.id != kept
+    new = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER)
+    assert new.created
+    assert new.id != kept
 
 
 def test_trigger_with_an_active_key_is_removed_after_settling(core, clock):
     old = emit(core, dedup_key="busy", dedup_scope=DedupScope.ACTIVE).id
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(DAY)
 
     assert dict(sweep(core).removed) == {"triggers": 1}
-    assert not there(core, old)
+    assert not exists(core, old)
 
 
 def test_dedup_key_holds_for_the_longest_catch_up_window_and_a_week(core, clock):
@@ -119,7 +123,7 @@ def test_dedup_key_holds_for_the_longest_catch_up_window_and_a_week(core, clock)
     core.do(core.schedules.put, spec, Origin.OPERATOR)
     kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER).id
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(207 * DAY - 1)
     sweep(core)
@@ -127,25 +131,25 @@ def test_dedup_key_holds_for_the_longest_catch_up_window_and_a_week(core, clock)
     clock.advance(1)
     sweep(core)
 
-    assert not there(core, kept)
+    assert not exists(core, kept)
 
 
 def test_trigger_of_a_fired_once_schedule_keeps_the_key_for_ever(core, clock):
     kept = emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").id
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(3000 * DAY)
     sweep(core)
 
-    assert there(core, kept)
+    assert exists(core, kept)
     assert not emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").created
 
 
 def test_requeue_of_a_stripped_dead_letter_is_refused(core, clock):
     dead = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"amount": 7}).id
     run_one(core, BROKEN, ONCE)
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(30 * DAY - 1)
     sweep(core)
     assert core.do(core.triggers.requeue, dead).payload_json == '{"amount":7}'
@@ -159,14 +163,14 @@ def test_requeue_of_a_stripped_dead_letter_is_refused(core, clock):
     assert look(core, dead).status == "DEAD"
 
 
-# What belongs to a task
+# Triggers of tasks
 
 
 def test_triggers_of_a_live_task_are_kept_with_payloads(core, clock):
-    """It sleeps for a year, and what created it is long settled."""
+    """The task sleeps for a year, after the trigger that created it has settled."""
     running = begin(core, payload={"city": "Rome"})
     suspend(core, running, a_sleep(clock.now() + 365 * DAY))
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(364 * DAY)
 
@@ -176,14 +180,14 @@ def test_triggers_of_a_live_task_are_kept_with_payloads(core, clock):
 
 
 def test_triggers_of_ended_turns_are_removed_and_first_and_current_kept(core, clock):
-    """A task of many turns keeps the payload that it began with, and the trigger that it waits for."""
+    """A task of many turns keeps its first payload, and the trigger that it waits for."""
     running = begin(core, payload={"city": "Rome"})
     for _ in range(3):
         go_on(core, running, None, a_sleep(clock.now() + DAY))
         clock.advance(DAY)
         running = enter_next(core)
     go_on(core, running, None, a_sleep(clock.now() + 365 * DAY))
-    newest(core)
+    add_newest_trigger(core)
     assert len(core.rows("SELECT 1 FROM triggers")) == 6
 
     clock.advance(100 * DAY)
@@ -196,7 +200,7 @@ def test_triggers_of_ended_turns_are_removed_and_first_and_current_kept(core, cl
 
 
 def test_message_trigger_is_kept_while_the_mail_is_unread(core, clock):
-    """When the task ends, it is emitted anew, and that takes its row."""
+    """The end of the task emits unread mail again, which needs the row of the trigger."""
     running = begin(core)
     go_on(core, running, None, on_event("never"))
     message = emit(core, source=TriggerSource.MESSAGE).id
@@ -205,21 +209,21 @@ def test_message_trigger_is_kept_while_the_mail_is_unread(core, clock):
     INSERT INTO mailbox (task_seq, event, payload_json, trigger_id, created_at) VALUES (1, 'message', '{}', :id, 1)
     """
     core.do(lambda tx: tx.run(put, id=message))
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(10 * DAY)
 
     sweep(core)
-    assert there(core, message)
+    assert exists(core, message)
 
     core.do(lambda tx: tx.run("UPDATE mailbox SET status = 'LEFT'"))
     sweep(core)
-    assert not there(core, message)
+    assert not exists(core, message)
 
 
 def test_retry_of_a_failed_task_is_refused_after_the_dead_letter_horizon(core, clock):
     running = begin(core, payload={"city": "Rome"})
     end_turn(core, running, HOPELESS)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(30 * DAY - 1)
     assert sweep(core).removed["triggers"] == 0
@@ -234,7 +238,7 @@ def test_retry_of_a_failed_task_is_refused_after_the_dead_letter_horizon(core, c
 def test_failed_task_retried_before_the_dead_letter_horizon_keeps_the_payload(core, clock):
     running = begin(core, payload={"city": "Rome"})
     end_turn(core, running, HOPELESS)
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(30 * DAY - 1)
     sweep(core)
 
@@ -250,7 +254,7 @@ def test_failed_task_retried_before_the_dead_letter_horizon_keeps_the_payload(co
 def test_trigger_with_a_caller_id_is_stripped_and_kept_until_the_key_horizon(core, clock):
     emit(core, id="order-7", payload={"secret": "x"})
     run_one(core)
-    newest(core)
+    add_newest_trigger(core)
 
     clock.advance(DAY)
     assert dict(sweep(core).stripped) == {"triggers": 1}
@@ -269,7 +273,7 @@ def test_trigger_with_a_caller_id_is_stripped_and_kept_until_the_key_horizon(cor
 def test_cancelled_trigger_with_a_caller_id_still_holds_the_id(core, clock):
     emit(core, id="order-7", delay=60)
     core.do(core.triggers.cancel, "order-7")
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(2 * DAY)
     sweep(core)
 
@@ -278,23 +282,23 @@ def test_cancelled_trigger_with_a_caller_id_still_holds_the_id(core, clock):
 
 @pytest.mark.parametrize("outcome", [None, HOPELESS], ids=["done", "failed"])
 def test_emit_with_the_id_of_a_removed_trigger_with_a_record_is_not_run_again(core, clock, outcome):
-    """It was minted here, so no row remembers it: its record does."""
+    """The engine made this id, so it is held by the record and not by a row."""
     running = begin(core)
-    minted = running.task.id
+    trigger_id = running.task.id
     end_turn(core, running, outcome or Succeeded(), None if outcome else Returned(result_json="null"))
-    newest(core)
+    add_newest_trigger(core)
     clock.advance(40 * DAY)
     sweep(core)
-    assert not there(core, minted)
+    assert not exists(core, trigger_id)
 
-    again = emit(core, id=minted)
+    again = emit(core, id=trigger_id)
 
-    assert (again.id, again.created, again.held) == (minted, False, "id")
+    assert (again.id, again.created, again.held) == (trigger_id, False, "id")
     assert again.status is (TriggerStatus.FAILED if outcome else TriggerStatus.DONE)
-    with pytest.raises(DuplicateTrigger, match=f"the id is held by trigger {minted}"):
-        emit(core, id=minted, on_duplicate="error")
-    assert not emit(core, id=minted, on_duplicate="replace").created
-    assert not there(core, minted)
+    with pytest.raises(DuplicateTrigger, match=f"the id is held by trigger {trigger_id}"):
+        emit(core, id=trigger_id, on_duplicate="error")
+    assert not emit(core, id=trigger_id, on_duplicate="replace").created
+    assert not exists(core, trigger_id)
 
 
 def test_trigger_id_that_is_a_prefix_of_another_is_not_a_duplicate(core):
