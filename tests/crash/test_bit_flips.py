@@ -14,7 +14,7 @@ import apsw
 import pytest
 
 from tests.crash.flips import Flip, FlipResult, check_flip, choose_flips, differences, read_cells, read_pages
-from tests.executions.test_verifying import STANDINGS, UNSEEN, UNSEEN_TEXTS
+from tests.executions.test_verifying import STATES, UNDETECTED, UNDETECTED_TEXTS
 from tests.support.recorded_executions import Unguarded, record_everything
 
 RECORDS = ("executions", "event_rows", "blobs", "record_chain", "audit_log")
@@ -49,7 +49,7 @@ def standings(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
     keys["event_rows"] = "CAST(execution_seq AS BLOB), CAST(seq AS BLOB)"
     found: dict[tuple[str, object], str] = {}
     for table, key in keys.items():
-        for row in copy.connection.execute(f"SELECT {STANDINGS[table]}, {key} FROM {table}"):
+        for row in copy.connection.execute(f"SELECT {STATES[table]}, {key} FROM {table}"):
             found[table, row[1:]] = str(row[0])
     copy.connection.close()
     return found
@@ -58,7 +58,7 @@ def standings(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
 def needs_page_checksums(result: FlipResult, standings: dict[tuple[str, object], str]) -> bool:
     """Return whether no hash covers any of the changed values."""
     return all(
-        table in NO_HASH or standings.get((table, key), "") in (UNSEEN | UNSEEN_TEXTS).get((table, column), {})
+        table in NO_HASH or standings.get((table, key), "") in (UNDETECTED | UNDETECTED_TEXTS).get((table, column), {})
         for table, column, key in result.differs
     )
 

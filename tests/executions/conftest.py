@@ -19,7 +19,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
-    """A Core that keeps its connections: to open one, SQLite reads the whole schema."""
+    """Yield a Core that reuses its connections, because SQLite reads the whole schema when it opens one."""
     core = VirtualCore(tmp_path / "agent.db", clock, database=RepeatedReads)
     yield core
     core.close()

@@ -21,7 +21,7 @@ INTENT = Act(key="activity:t:1.1", action="email.send", has_intent=True)
 
 
 def facts(**changes: Any) -> AttemptFacts:
-    """The only attempt of a plain trigger, whose process died in it; a daemon that started has reclaimed it."""
+    """Return the facts of a plain trigger's only attempt, killed with its process and reclaimed by a new daemon."""
     known: dict[str, Any] = {
         "id": "exec-t.1",
         "status": Status.INCOMPLETE,
@@ -112,17 +112,17 @@ def test_running_attempt_is_not_in_doubt():
 
 
 @pytest.mark.parametrize(
-    ("daemon_runs", "says", "first"),
+    ("daemon_runs", "expected", "first"),
     [
         (False, "has no end on record: a daemon that starts puts it in doubt", RUN),
         (True, "is being called", ("activity", "show", "activity:t:1.1")),
     ],
 )
-def test_call_without_an_end_is_put_in_doubt_only_by_a_daemon(daemon_runs, says, first):
+def test_call_without_an_end_is_put_in_doubt_only_by_a_daemon(daemon_runs, expected, first):
     found = assess(facts(daemon_runs=daemon_runs, task_id="t", acts=(INTENT,)))
 
     assert found.state is State.IN_DOUBT
-    assert says in found.text
+    assert expected in found.text
     assert found.commands[0] == first
     assert not any("resolve" in words for words in found.commands)
 

@@ -72,8 +72,8 @@ def test_batch_of_records_equals_single_records(tmp_path: Path):
 
     records = together.do(recorder.open_all, 1, [attempt for attempt, _ in batch])
     together.do(recorder.close_all, [(record, outcome) for record, (_, outcome) in zip(records, batch, strict=True)])
-    ones = [alone.do(recorder.open_all, 1, [attempt])[0] for attempt, _ in others]
-    for record, (_, outcome) in zip(ones, others, strict=True):
+    single = [alone.do(recorder.open_all, 1, [attempt])[0] for attempt, _ in others]
+    for record, (_, outcome) in zip(single, others, strict=True):
         alone.do(recorder.close_all, [(record, outcome)])
 
     assert len(records_of(together)) > 2 * len(OUTCOMES)
@@ -87,7 +87,7 @@ def test_batch_of_records_equals_single_records(tmp_path: Path):
 
 
 def test_long_streams_with_the_same_end_keep_their_own_hashes(core):
-    """Of a long stream only the hash of its beginning is held, and not the text."""
+    """For the beginning of a long stream, only the hash is held in memory, and not the text."""
     recorder, store = Recorder(), EventStore()
     for _ in range(2):
         emit(core)

@@ -27,7 +27,7 @@ LARGE_OPEN = "(SELECT max(execution_seq) FROM blobs WHERE part = 'envelope')"
 OLDEST = "(SELECT min(chain_seq) FROM executions)"
 MOVE_ANCHOR = f"UPDATE record_chain SET anchor_seq = {OLDEST}"
 MOVE_OPEN_ANCHOR = f"UPDATE record_chain SET anchor_record = {OPEN}"
-OF_OLDEST = f"execution_seq = (SELECT seq FROM executions WHERE chain_seq = {OLDEST})"
+OLDEST_EVENTS = f"execution_seq = (SELECT seq FROM executions WHERE chain_seq = {OLDEST})"
 ADD_EVENT = "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json)"
 STRIP = "UPDATE executions SET stripped_at = 1.0, envelope_json = '', response_json = ''"
 INVALIDATED = "INSERT INTO audit_log VALUES (99, 1.0, 1, 'ada', 'invalidate', 'exec-x', 'why', '{}', '', 'sha256:')"
@@ -92,9 +92,9 @@ REFUSED: dict[str, list[str]] = {
         "INSERT OR REPLACE INTO audit_log SELECT * FROM audit_log",
     ],
 }
-"""Guard -> what it refuses. Of several statements it is the last."""
+"""Guard -> statements that it refuses. If an entry has several statements, the last is refused."""
 
-PASSES: dict[str, list[str]] = {
+PERMITTED: dict[str, list[str]] = {
     "executions_are_closed": [
         f"{STRIP} WHERE seq = {CLOSED}",
         f"UPDATE executions SET stripped_at = 1.0, response_json = '' WHERE seq = {CLOSED}",
@@ -102,7 +102,8 @@ PASSES: dict[str, list[str]] = {
         f"UPDATE executions SET ended_at = 1.0, status = 'success', chain_seq = 99 WHERE seq = {OPEN}",
     ],
     "executions_are_kept": [
-        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OF_OLDEST}; DELETE FROM executions WHERE chain_seq = {OLDEST}",
+        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OLDEST_EVENTS}; "
+        f"DELETE FROM executions WHERE chain_seq = {OLDEST}",
         f"DROP TRIGGER events_are_kept; {MOVE_OPEN_ANCHOR}; DELETE FROM event_rows WHERE execution_seq = {OPEN}; "
         f"DELETE FROM executions WHERE seq = {OPEN}",
     ],
@@ -113,7 +114,7 @@ PASSES: dict[str, list[str]] = {
         f"{STRIP} WHERE seq = {CLOSED_0}; UPDATE event_rows SET payload_json = '' WHERE execution_seq = {CLOSED_0}",
     ],
     "events_are_kept": [
-        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OF_OLDEST}",
+        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OLDEST_EVENTS}",
         f"{MOVE_OPEN_ANCHOR}; DELETE FROM event_rows WHERE execution_seq = {OPEN}",
     ],
     "blobs_are_final": [f"INSERT INTO blobs (execution_seq, part, body) VALUES ({OPEN}, 'response', '{{}}')"],
@@ -127,7 +128,7 @@ PASSES: dict[str, list[str]] = {
         "UPDATE record_chain SET audit_anchor_seq = 2; DELETE FROM audit_log WHERE seq <= 2",
     ],
 }
-"""Guard -> what it must let pass, each changing something: what the engine, retention and an operator do."""
+"""Guard -> statements that it permits, as run by the engine, by retention or by an operator. Each changes a row."""
 
 
 STRIPPED_TEXT = """
@@ -156,7 +157,7 @@ REFUSED_TEXTS: dict[str, list[str]] = {
         )
     ],
 }
-PASSING_TEXTS: dict[str, list[str]] = {
+PERMITTED_TEXTS: dict[str, list[str]] = {
     "executions_are_closed": [
         f"{STRIP}, {column} = {STRIPPED_TEXT.format(column)} WHERE seq = {CLOSED_0}"
         for column in ("first_events", "last_events")
@@ -164,12 +165,12 @@ PASSING_TEXTS: dict[str, list[str]] = {
     + [f"UPDATE executions SET ended_at = 1.0, last_events = '[3]' WHERE seq = {OPEN}"],
     "first_events_are_final": [f"{STRIP}, first_events = {STRIPPED_TEXT.format('first_events')} WHERE seq = {OPEN}"],
 }
-"""The same of records with their events as texts."""
+"""Guard -> permitted changes to records with events as texts."""
 
 
 @pytest.fixture(scope="module")
 def rows(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file with all events as rows, as earlier versions made them."""
+    """Write a database with all events as rows, as earlier versions did."""
     path = tmp_path_factory.mktemp("rows") / "agent.db"
     path.write_bytes(sound.read_bytes())
     connection = apsw.Connection(str(path))
@@ -181,35 +182,35 @@ def rows(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def core(rows: Path, tmp_path: Path) -> Iterator[VirtualCore]:
-    """The records with all events as rows."""
-    yield from a_copy(rows, tmp_path)
+    """Yield a database with all events as rows."""
+    yield from open_copy(rows, tmp_path)
 
 
 @pytest.fixture
 def new(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
-    """The records as they are made now."""
-    yield from a_copy(sound, tmp_path)
+    """Yield a database in the current format."""
+    yield from open_copy(sound, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def kept(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    """The records with all events as rows, for tests that change nothing."""
-    yield from a_copy(rows, tmp_path_factory.mktemp("kept"))
+def shared(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """Yield a shared database with all events as rows, for tests that change nothing."""
+    yield from open_copy(rows, tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture(scope="module")
-def new_kept(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    """The records as they are made now, for tests that change nothing."""
-    yield from a_copy(sound, tmp_path_factory.mktemp("new-kept"))
+def shared_new(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """Yield a shared database in the current format, for tests that change nothing."""
+    yield from open_copy(sound, tmp_path_factory.mktemp("new-kept"))
 
 
 @pytest.fixture(scope="module")
 def before(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    """The records, to compare with."""
-    yield from a_copy(sound, tmp_path_factory.mktemp("before"))
+    """Yield an unchanged database, to compare with."""
+    yield from open_copy(sound, tmp_path_factory.mktemp("before"))
 
 
-def a_copy(file: Path, folder: Path) -> Iterator[VirtualCore]:
+def open_copy(file: Path, folder: Path) -> Iterator[VirtualCore]:
     path = folder / "agent.db"
     path.write_bytes(file.read_bytes())
     core = VirtualCore(path, VirtualClock(), database=RepeatedReads)
@@ -217,8 +218,8 @@ def a_copy(file: Path, folder: Path) -> Iterator[VirtualCore]:
     core.close()
 
 
-def do(core: VirtualCore, statements: str) -> int:
-    """How many rows the last one changed."""
+def run_statements(core: VirtualCore, statements: str) -> int:
+    """Run statements in one transaction, and return the number of rows that the last one changed."""
     changed = 0
     with core.transaction() as tx:
         for statement in statements.split(";"):
@@ -230,49 +231,49 @@ def cases(table: dict[str, list[str]]) -> list[tuple[str, str]]:
     return [(guard, statement) for guard, statements in table.items() for statement in statements]
 
 
-def message_of(guard: str) -> str:
-    """What the newest migration that makes it has it say."""
+def guard_message(guard: str) -> str:
+    """Return the message of a guard from the newest migration that creates it."""
     sql = [migration.sql for migration in list_migrations() if f"CREATE TRIGGER {guard}" in migration.sql][-1]
     found = re.search(rf"CREATE TRIGGER {guard}\n.*?RAISE\(ABORT, '([^']*)'\)", sql, re.DOTALL)
     assert found, guard
     return found.group(1)
 
 
-REFUSES = " AND sql LIKE '%RAISE(%'"
-"""The others note events, or delete a row that means nothing any more."""
+GUARDS_ONLY = " AND sql LIKE '%RAISE(%'"
+"""The other schema triggers write events or delete obsolete rows."""
 
 
-def test_schema_guards_are_all_exercised(kept):
-    guards = {row["name"] for row in kept.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'" + REFUSES)}
+def test_schema_guards_are_all_exercised(shared):
+    guards = {row["name"] for row in shared.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'" + GUARDS_ONLY)}
 
-    assert guards == {*REFUSED, *REFUSED_TEXTS} == {*PASSES, *PASSING_TEXTS}
+    assert guards == {*REFUSED, *REFUSED_TEXTS} == {*PERMITTED, *PERMITTED_TEXTS}
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED))
-def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(kept, before, guard, statement):
-    with pytest.raises(RowInvalid, match=message_of(guard)):
-        do(kept, statement)
+def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(shared, before, guard, statement):
+    with pytest.raises(RowInvalid, match=guard_message(guard)):
+        run_statements(shared, statement)
 
-    assert_same(kept, before, "events ORDER BY execution_seq, seq", "blobs", "record_chain", "audit_log")
-    assert_same(kept, before, "executions", without=("first_events", "last_events"))
+    assert_same(shared, before, "events ORDER BY execution_seq, seq", "blobs", "record_chain", "audit_log")
+    assert_same(shared, before, "executions", without=("first_events", "last_events"))
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED_TEXTS))
-def test_change_of_the_texts_of_events_is_refused_by_its_guard(new_kept, before, guard, statement):
-    with pytest.raises(RowInvalid, match=message_of(guard)):
-        do(new_kept, statement)
+def test_change_of_the_texts_of_events_is_refused_by_its_guard(shared_new, before, guard, statement):
+    with pytest.raises(RowInvalid, match=guard_message(guard)):
+        run_statements(shared_new, statement)
 
-    assert_same(new_kept, before, "executions")
+    assert_same(shared_new, before, "executions")
 
 
-@pytest.mark.parametrize(("guard", "statement"), cases(PASSING_TEXTS))
+@pytest.mark.parametrize(("guard", "statement"), cases(PERMITTED_TEXTS))
 def test_permitted_changes_of_the_texts_of_events_pass(new, guard, statement):
-    assert do(new, statement) > 0, guard
+    assert run_statements(new, statement) > 0, guard
 
 
 def test_open_record_with_last_events_is_refused(new):
     with pytest.raises(RowInvalid, match="CHECK"):
-        do(new, f"UPDATE executions SET last_events = '[3]' WHERE seq = {OPEN}")
+        run_statements(new, f"UPDATE executions SET last_events = '[3]' WHERE seq = {OPEN}")
 
 
 def test_damaged_text_of_events_is_emptied_by_stripping(new):
@@ -281,7 +282,7 @@ def test_damaged_text_of_events_is_emptied_by_stripping(new):
         connection.execute(f"UPDATE executions SET first_events = '[1,' WHERE seq = {CLOSED_0}")
     connection.close()
 
-    assert do(new, f"{STRIP}, first_events = '' WHERE seq = {CLOSED_0}") == 1
+    assert run_statements(new, f"{STRIP}, first_events = '' WHERE seq = {CLOSED_0}") == 1
 
 
 def assert_same(core: VirtualCore, before: VirtualCore, *tables: str, without: tuple[str, ...] = ()) -> None:
@@ -301,36 +302,36 @@ COLUMNS = [
 ]
 
 
-def test_those_are_all_columns_that_a_closed_record_has(kept):
-    [*columns] = kept.rows("SELECT name FROM pragma_table_info('executions')")
+def test_columns_of_a_closed_record_are_all_listed(shared):
+    [*columns] = shared.rows("SELECT name FROM pragma_table_info('executions')")
 
     assert {row["name"] for row in columns} == {*COLUMNS, "stripped_at"}
 
 
-@pytest.mark.parametrize("stripping", ["", ", stripped_at = 1.0"], ids=["plainly", "as if retention did it"])
+@pytest.mark.parametrize("strip", ["", ", stripped_at = 1.0"], ids=["plainly", "as if retention did it"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_closed_record_has_no_changeable_column(kept, column, stripping):
+def test_closed_record_has_no_changeable_column(shared, column, strip):
     other = "'error'" if column == "status" else f"coalesce({column}, 0) + 1"
     other = f"coalesce({column}, '') || ',[9]'" if column.endswith("_events") else other
     other = "1 - replayable" if column == "replayable" else other
 
-    with pytest.raises(RowInvalid, match=message_of("executions_are_closed")):
-        do(kept, f"UPDATE executions SET {column} = {other}{stripping} WHERE seq = {CLOSED}")
+    with pytest.raises(RowInvalid, match=guard_message("executions_are_closed")):
+        run_statements(shared, f"UPDATE executions SET {column} = {other}{strip} WHERE seq = {CLOSED}")
 
 
-@pytest.mark.parametrize(("guard", "statement"), cases(PASSES))
+@pytest.mark.parametrize(("guard", "statement"), cases(PERMITTED))
 def test_permitted_changes_by_engine_retention_and_operators_pass(core, guard, statement):
-    assert do(core, statement) > 0, guard
+    assert run_statements(core, statement) > 0, guard
 
 
 def test_guards_refuse_changes_by_another_program(core):
-    """The guards lie in the file, not in ours."""
+    """The guards are schema triggers, so they apply to each program that opens the file."""
     code = (
         "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute("
         f"\"UPDATE executions SET status = 'error' WHERE seq = {CLOSED}\")"
     )
-    ended = subprocess.run(  # in a process of its own: to close the file in this one would drop our locks
+    ended = subprocess.run(  # in another process, because closing the file in this one would drop its POSIX locks
         [sys.executable, "-c", code, str(core.database.path)], capture_output=True, text=True, check=False
     )
     assert "sqlite3.IntegrityError" in ended.stderr
-    assert re.search(message_of("executions_are_closed"), ended.stderr)
+    assert re.search(guard_message("executions_are_closed"), ended.stderr)

@@ -26,23 +26,23 @@ from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, seen, s
 HOSTILE = "say \"hi\" \\ 'there'\n\r\t\x00\x1f\x7f é 😀 \u2028 </script>"
 
 
-def as_read(record: ExecutionRecord) -> dict[str, Any]:
-    """Its document, as it comes out of a file."""
+def read_document(record: ExecutionRecord) -> dict[str, Any]:
+    """Return the document of a record, read back from indented JSON."""
     document: dict[str, Any] = json.loads(json.dumps(document_of(record), indent=2))
     return document
 
 
-def carried(record: ExecutionRecord) -> ExecutionRecord:
-    return record_of(as_read(record))
+def round_trip(record: ExecutionRecord) -> ExecutionRecord:
+    return record_of(read_document(record))
 
 
 @pytest.fixture
 def document(core) -> dict[str, Any]:
-    """Of a record with three events and more, as it is read from a file."""
-    return as_read(look(core, seen(core, id="t", payload={"n": 1}, session_id="s")))
+    """Return the document of a closed record, as read from a file."""
+    return read_document(look(core, seen(core, id="t", payload={"n": 1}, session_id="s")))
 
 
-# What is written
+# Writing
 
 
 def test_document_has_the_shape_of_the_failure_model(document):
@@ -80,7 +80,7 @@ def test_header_states_why_a_record_cannot_be_replayed(core):
     assert document_of(look(core, open_))["finalResponse"] is None
 
 
-# What comes back
+# Reading
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_record_round_trips_through_its_document(core, clock, outcome):
     clock.advance(seconds=0.1)
     record = look(core, seen(core, outcome, description=HOSTILE, session_id="s", payload={"body": ["ü", 1e22]}))
 
-    assert carried(record) == record
-    assert faults(carried(record)) == faults(record) == []
+    assert round_trip(record) == record
+    assert faults(round_trip(record)) == faults(record) == []
 
 
 def test_invalidated_or_stripped_record_round_trips_through_its_document(core):
@@ -114,8 +114,8 @@ def test_invalidated_or_stripped_record_round_trips_through_its_document(core):
 
     for execution_id in (first, second):
         record = look(core, execution_id)
-        assert carried(record) == record
-        assert refusal(carried(record)) == "manually_invalidated"
+        assert round_trip(record) == record
+        assert refusal(round_trip(record)) == "manually_invalidated"
 
 
 def test_task_record_with_memos_round_trips_through_its_document(core):
@@ -125,7 +125,7 @@ def test_task_record_with_memos_round_trips_through_its_document(core):
     )
     whole = replace(record, task_id="task", turn=1, events=events)
 
-    assert carried(whole) == whole
+    assert round_trip(whole) == whole
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_damaged_text_is_kept_literally_and_stays_damaged(core, text):
     events = (whole.events[0], event, *whole.events[2:])
     damaged = replace(whole, response_json=text, envelope_json=text, routing_json=text, events=events)
 
-    assert carried(damaged) == damaged
-    assert faults(carried(damaged)) == faults(damaged) != []
+    assert round_trip(damaged) == damaged
+    assert faults(round_trip(damaged)) == faults(damaged) != []
     assert document_of(damaged)["header"]["replayable"] is False
 
 
@@ -146,7 +146,7 @@ def test_bit_flip_in_the_database_is_detected_in_the_document(core):
     execution_id = seen(core)
     spoil(core, "UPDATE executions SET response_json = replace(response_json, 'Ada', 'Ade')")
 
-    found = carried(look(core, execution_id))
+    found = round_trip(look(core, execution_id))
 
     assert found == look(core, execution_id)
     with pytest.raises(NotReplayable, match="record_corrupted"):
@@ -163,15 +163,15 @@ def test_edited_document_is_a_damaged_record(document):
 
 
 def test_document_key_order_does_not_matter(document):
-    def turned(value: Any) -> Any:
+    def reverse_keys(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: turned(value[key]) for key in reversed(value)}
-        return [turned(part) for part in value] if isinstance(value, list) else value
+            return {key: reverse_keys(value[key]) for key in reversed(value)}
+        return [reverse_keys(part) for part in value] if isinstance(value, list) else value
 
-    assert record_of(turned(document)) == record_of(document)
+    assert record_of(reverse_keys(document)) == record_of(document)
 
 
-# A document that is not ours
+# Documents of other programs
 
 PLAIN: dict[str, Any] = {
     "header": {
@@ -197,7 +197,7 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def plain(*, leave_out: bool = True, **changes: Any) -> dict[str, Any]:
+def plain_document(*, leave_out: bool = True, **changes: Any) -> dict[str, Any]:
     document = copy.deepcopy(PLAIN)
     envelope = {key: value for key, value in document["envelope"].items() if key != "routingMetadata" or not leave_out}
     document["header"]["envelopeHash"] = sha256_of(canonicalize(envelope))
@@ -206,7 +206,7 @@ def plain(*, leave_out: bool = True, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("leave_out", [True, False], ids=["as it is replayed", "as it is recorded"])
 def test_plain_document_is_read_and_replayed(leave_out):
-    record = record_of(plain(leave_out=leave_out))
+    record = record_of(plain_document(leave_out=leave_out))
 
     assert (record.id, record.trigger_id, record.workflow, record.status) == (
         "exec-a1b2c3d4",
@@ -218,11 +218,11 @@ def test_plain_document_is_read_and_replayed(leave_out):
     result = replay(record)
     assert (result.payload, result.metadata) == ({"done": True}, {"traceId": "x"})
     assert result.original_timestamp == "2024-01-15T10:30:00.000Z"
-    assert carried(record) == record
+    assert round_trip(record) == record
 
 
 def test_plain_document_envelope_can_be_verified():
-    record = record_of(plain())
+    record = record_of(plain_document())
 
     assert replay(record, {**PLAIN["envelope"], "routingMetadata": {"hops": 9}}).from_replay
     with pytest.raises(ReplayHashMismatch):
@@ -241,23 +241,23 @@ def test_plain_document_envelope_can_be_verified():
         ({"envelope": {"payload": {}}}, "success", "record_corrupted"),
         ({"events": list(reversed(PLAIN["events"]))}, "success", "record_corrupted"),
         ({"events": [PLAIN["events"][0]] * 2}, "success", "record_corrupted"),
-        ({"header": {**plain()["header"], "replayable": False}}, "success", "execution_incomplete"),
+        ({"header": {**plain_document()["header"], "replayable": False}}, "success", "execution_incomplete"),
         (
-            {"header": {**plain()["header"], "replayable": False, "replayableReason": "manually_invalidated"}},
+            {"header": {**plain_document()["header"], "replayable": False, "replayableReason": "manually_invalidated"}},
             "success",
             "manually_invalidated",
         ),
     ],
 )
 def test_plain_document_is_read_in_each_state(changes, status, reason):
-    record = record_of(plain(**changes))
+    record = record_of(plain_document(**changes))
 
     assert (record.status, refusal(record)) == (status, reason)
     if status == "error":
         assert (record.error_code, replay(record).error) == ("AGENT_ERROR", {"code": "AGENT_ERROR", "message": "no"})
 
 
-# What is no document
+# Invalid documents
 
 
 def put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> None:
@@ -270,7 +270,7 @@ def put(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> No
         part[path[-1]] = value
 
 
-LEFT_OUT = "<left out>"  # no value of the format; a text, so that a test has one name in every run
+LEFT_OUT = "<left out>"  # not a value of the format; a text, so that the ids of tests are the same in every run
 DEEP: Any = 1
 for _ in range(150):
     DEEP = [DEEP]
@@ -350,12 +350,12 @@ def test_json_of_another_shape_is_not_a_document(value):
 @pytest.mark.parametrize("moment", ["", "yesterday", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00", None, "x" * 9_999])
 def test_plain_document_requires_its_start_time(moment):
     with pytest.raises(InvalidInput, match=r"header\.createdUtcIso: .{0,90} is not a moment"):
-        record_of(plain(header={**plain()["header"], "createdUtcIso": moment}))
+        record_of(plain_document(header={**plain_document()["header"], "createdUtcIso": moment}))
 
 
 def test_plain_document_event_requires_its_payload():
     with pytest.raises(InvalidInput, match=r"events\[1\]\.payload: it is null"):
-        record_of(plain(events=[PLAIN["events"][0], {"seq": 2, "type": "FINAL_RESPONSE"}]))
+        record_of(plain_document(events=[PLAIN["events"][0], {"seq": 2, "type": "FINAL_RESPONSE"}]))
 
 
 JSON = st.recursive(
@@ -368,7 +368,7 @@ JSON = st.recursive(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict[str, Any]:
     core = VirtualCore(tmp_path_factory.mktemp("whole") / "agent.db", VirtualClock())
-    document = as_read(look(core, seen(core, TIMEOUT)))
+    document = read_document(look(core, seen(core, TIMEOUT)))
     core.close()
     return document
 
@@ -395,7 +395,7 @@ def test_mutated_document_is_a_record_or_is_refused_with_a_message(whole, data):
         record = record_of(document)
 
     if record is not None:
-        assert carried(record) == record
+        assert round_trip(record) == record
         assert replay(record, force=True).original_execution_id == record.id
 
 

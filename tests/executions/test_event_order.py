@@ -15,9 +15,9 @@ from tests.support.fakes import VirtualClock, VirtualCore
 pytestmark = pytest.mark.anyio
 
 
-def records(it: Lab, clock: VirtualClock, trigger_id: str) -> list[ExecutionRecord]:
-    """The records of a trigger, in the order in which they were opened."""
-    core = VirtualCore(it.path, clock)
+def records(host: Lab, clock: VirtualClock, trigger_id: str) -> list[ExecutionRecord]:
+    """Return the records of a trigger, in the order in which they were opened."""
+    core = VirtualCore(host.path, clock)
     with core.reading() as reader:
         ids = reader.fetch_tuples("SELECT id FROM executions WHERE trigger_id = ?1 ORDER BY seq", (trigger_id,))
         found = [RecordStore().get(reader, id) for (id,) in ids]
@@ -32,21 +32,21 @@ async def test_events_stay_in_order_while_the_clock_is_set_back(tmp_path):
         clock.set_back(600)
         return n
 
-    @app.workflow("brief", fallback=["plainer"])
+    @app.workflow("brief", fallback=["simple_brief"])
     async def brief(ctx: TaskContext) -> None:
         for n in range(3):
             await ctx.step("fetch", fetch, n, key=str(n))
-        raise Retry("another one is to do it")
+        raise Retry("use the fallback")
 
-    @app.workflow("plainer")
-    async def plainer(ctx: TaskContext) -> str:
+    @app.workflow("simple_brief")
+    async def simple_brief(ctx: TaskContext) -> str:
         await ctx.step("fetch", fetch, 3)
         return "done"
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as host:
         id = (await app.emit("brief")).id
-        await it.ended(id)
-        [record] = records(it, clock, id)
+        await host.ended(id)
+        [record] = records(host, clock, id)
 
     assert [event.seq for event in record.events] == list(range(1, 13))
     assert [event.type for event in record.events] == [
@@ -64,7 +64,7 @@ async def test_events_stay_in_order_while_the_clock_is_set_back(tmp_path):
     times = [event.at for event in record.events]
     assert times == sorted(times, reverse=True)
     assert times[-1] == times[0] - 4 * 600
-    assert record.latency_ms == 0.0, "a time that cannot be measured is none, and never less than none"
+    assert record.latency_ms == 0.0, "a time that cannot be measured is 0, not negative"
     assert faults(record) == []
 
 
@@ -77,10 +77,10 @@ async def test_records_stay_in_order_when_each_start_finds_the_clock_set_further
 
     found: list[ExecutionRecord] = []
     for _ in range(3):
-        async with lab(app, tmp_path, clock=clock) as it:
+        async with lab(app, tmp_path, clock=clock) as host:
             id = (await app.emit("brief")).id
-            await it.settled(id)
-            found += records(it, clock, id)
+            await host.settled(id)
+            found += records(host, clock, id)
         clock.set_back(3600)
 
     assert [(record.seq, record.chain_seq, record.epoch) for record in found] == [(1, 1, 1), (2, 2, 2), (3, 3, 3)]
@@ -99,14 +99,14 @@ async def test_envelope_hash_finds_the_attempts_of_a_request_and_no_others(tmp_p
     async def brief(city: str) -> None:
         raise Retry("no answer")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         rome = (await app.emit("brief", {"city": "Rome"})).id
         again = (await app.emit("brief", {"city": "Rome"})).id
         for id in (rome, again):
-            await it.settled(id)
+            await host.settled(id)
         [[hash]] = [
-            {row["envelope_hash"] for row in it.rows("SELECT * FROM executions WHERE trigger_id = :id", id=rome)}
+            {row["envelope_hash"] for row in host.rows("SELECT * FROM executions WHERE trigger_id = :id", id=rome)}
         ]
-        found = it.rows("SELECT id FROM executions WHERE envelope_hash = :hash ORDER BY seq", hash=hash)
+        found = host.rows("SELECT id FROM executions WHERE envelope_hash = :hash ORDER BY seq", hash=hash)
 
     assert [row["id"] for row in found] == [f"exec-{rome}.{n}" for n in (1, 2, 3)]

@@ -28,10 +28,10 @@ EXAMPLE = [
     {"seq": 7, "type": "ROUTER_DECISION", "payload": {"agent": "processor-b"}},
     {"seq": 8, "type": "FINAL_RESPONSE", "payload": {"status": "success"}},
 ]
-"""The example of the failure model's page, as it stands there."""
+"""The example on the page about the failure model, unchanged."""
 
-OURS = {"from": "from_agent", "to": "to_agent"}
-"""Its table of event types names these otherwise than its example does: we go by the table."""
+FIELD_NAMES = {"from": "from_agent", "to": "to_agent"}
+"""Field of the example -> field in the table of event types on that page. craftcore follows the table."""
 
 KEYS = {
     "INTENT_RECEIVED": {"intent", "timestamp"},
@@ -41,16 +41,16 @@ KEYS = {
     "ROUTER_DECISION": {"agent", "intent", "reason"},
     "FINAL_RESPONSE": {"status", "has_error", "latency_ms"},
 }
-"""The payloads of that table, and the latency that the page on failures asks for; with an error its code, too."""
+"""The fields of each payload in that table, with the latency. An error also has a code."""
 
 
-def every(*backends: str) -> Any:
-    """Every run, once on each of these backends."""
+def each_run(*backends: str) -> Any:
+    """Run a test with each run on each of these backends."""
     return pytest.mark.parametrize(("name", "backend"), [(name, backend) for name in RUNS for backend in backends])
 
 
-def kept(name: str) -> list[dict[str, Any]]:
-    """The records of a run as they are committed here."""
+def golden_records(name: str) -> list[dict[str, Any]]:
+    """Return the records of a run from its golden file."""
     records: list[dict[str, Any]] = json.loads((GOLDEN / f"{name}.json").read_text())
     return records
 
@@ -66,13 +66,13 @@ def test_fallback_is_recorded_as_the_eight_events_of_the_example_in_order(backen
         (event["seq"], event["type"]) for event in EXAMPLE
     ]
     for event, example in zip(record["events"], EXAMPLE, strict=True):
-        said = {OURS.get(key, key): value for key, value in example["payload"].items()}  # type: ignore[attr-defined]
+        payload = {FIELD_NAMES.get(key, key): value for key, value in example["payload"].items()}  # type: ignore[attr-defined]
         if example["type"] == "INTENT_RECEIVED":
-            said["intent"] = "processor-a"  # what is asked for here is a workflow, and it is the first of its agents
-        assert said.items() <= event["payload"].items()
+            payload["intent"] = "processor-a"  # the intent is the workflow, which is also the first agent
+        assert payload.items() <= event["payload"].items()
 
 
-@every("asyncio")
+@each_run("asyncio")
 def test_six_event_types_have_exactly_the_fields_of_the_failure_model(name, backend):
     for record in recorded(name, backend).records:
         for event in record.events:
@@ -94,7 +94,7 @@ def test_six_event_types_have_exactly_the_fields_of_the_failure_model(name, back
     ],
 )
 def test_golden_run_leaves_exactly_the_kept_records(name, backend):
-    assert shown(recorded(name, backend).records) == kept(name)
+    assert shown(recorded(name, backend).records) == golden_records(name)
 
 
 def test_golden_records_are_those_of_the_runs():
@@ -102,22 +102,22 @@ def test_golden_records_are_those_of_the_runs():
 
 
 def test_golden_records_have_every_event_type():
-    seen = {event["type"] for name in RUNS for record in kept(name) for event in record["events"]}
+    seen = {event["type"] for name in RUNS for record in golden_records(name) for event in record["events"]}
 
     assert seen == set(EventType)
 
 
-@every("asyncio")
+@each_run("asyncio")
 def test_attempt_of_any_outcome_has_a_record(name, backend):
-    left = recorded(name, backend)
+    run = recorded(name, backend)
 
-    assert [record.id for record in sorted(left.records, key=lambda record: (record.trigger_id, record.id))] == [
-        f"exec-{trigger}.{start}" for trigger, starts in sorted(left.starts.items()) for start in range(1, starts + 1)
+    assert [record.id for record in sorted(run.records, key=lambda record: (record.trigger_id, record.id))] == [
+        f"exec-{trigger}.{start}" for trigger, starts in sorted(run.starts.items()) for start in range(1, starts + 1)
     ]
-    assert left.records, "a run without a record shows nothing"
+    assert run.records, "the run has no record"
 
 
-@every("asyncio")
+@each_run("asyncio")
 def test_record_is_replayable_when_its_response_was_kept_unchanged(name, backend):
     for record in recorded(name, backend).records:
         assert faults(record) == []
@@ -130,23 +130,23 @@ def test_record_is_replayable_when_its_response_was_kept_unchanged(name, backend
             assert record.replayable
 
 
-# Their hashes
+# Hashes
 
 
-def plainly(value: Any) -> str:
-    """The hash of a value as the page on envelopes makes it."""
+def plain_hash(value: Any) -> str:
+    """Return the hash of a value, computed as the page about envelopes describes."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def header(record: ExecutionRecord) -> dict[str, Any]:
-    """What the hash of a record is over: everything in its row but the bodies, which have hashes of their own."""
-    apart = ("envelope_json", "response_json", "record_hash", "stripped_at", "invalidated", "events")
-    fields = {name: getattr(record, name) for name in ExecutionRecord.__slots__ if name not in apart}
+    """Return the fields that the hash of a record covers: its row without the bodies, which have their own hashes."""
+    excluded = ("envelope_json", "response_json", "record_hash", "stripped_at", "invalidated", "events")
+    fields = {name: getattr(record, name) for name in ExecutionRecord.__slots__ if name not in excluded}
     return {**fields, "replayable": int(record.replayable), "routing_json": record.routing}
 
 
-@every("asyncio")
+@each_run("asyncio")
 def test_hashes_can_be_recomputed_from_plain_json(name, backend):
     before = ""
     for record in sorted(recorded(name, backend).records, key=lambda record: record.chain_seq or 0):
@@ -154,11 +154,11 @@ def test_hashes_can_be_recomputed_from_plain_json(name, backend):
             [*event[:3], json.loads(event.payload_json), event.task_seq, event.turn, event.memo, event.activity_seq]
             for event in record.events
         ]
-        assert record.envelope_hash == plainly(record.envelope)
-        assert record.events_hash == plainly(events)
-        assert record.response_hash == (None if record.response is None else plainly(record.response))
+        assert record.envelope_hash == plain_hash(record.envelope)
+        assert record.events_hash == plain_hash(events)
+        assert record.response_hash == (None if record.response is None else plain_hash(record.response))
         assert record.prev_hash == before
-        assert record.record_hash == plainly(header(record))
+        assert record.record_hash == plain_hash(header(record))
         before = record.record_hash or ""
 
 
@@ -171,7 +171,7 @@ def test_golden_hashes_are_the_same_in_every_version():
     assert record.record_hash == "sha256:500feaf558dbe551f4646de91e461c21d6e27e32c521bd4140d1d170b418c89f"
 
 
-@every("asyncio")
+@each_run("asyncio")
 def test_envelope_hash_is_shared_only_by_attempts_of_a_single_trigger(name, backend):
     by_hash: dict[str, set[str]] = {}
     for record in recorded(name, backend).records:

@@ -44,7 +44,7 @@ def faults(core: VirtualCore, before: Head) -> list[Fault]:
         return list(Verification(reader, NEW_YEAR, before).faults())
 
 
-def one_more(core: VirtualCore, id: str) -> None:
+def add_record(core: VirtualCore, id: str) -> None:
     recorder = Recorder()
     emit(core, id=id)
     [record] = core.do(recorder.open_all, 1, [AttemptInfo(start_one(core), Routed("greet", "explicit workflow"))])
@@ -60,7 +60,7 @@ def test_head_can_be_written_and_read_back(core):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "Expecting value"),
         ("[]", "it is not one"),
@@ -71,8 +71,8 @@ def test_head_can_be_written_and_read_back(core):
         ("\x00", "Expecting value"),
     ],
 )
-def test_head_of_another_file_is_refused(text, told):
-    with pytest.raises(InvalidInput, match=told):
+def test_head_of_another_file_is_refused(text, expected):
+    with pytest.raises(InvalidInput, match=expected):
         head_from(text)
 
 
@@ -90,7 +90,7 @@ def test_head_with_a_value_of_another_kind_is_refused(core, name):
 
 def test_head_holds_after_more_was_recorded(core):
     before = head_of(core)
-    one_more(core, "later")
+    add_record(core, "later")
     core.do(audit, Actor(1, "ada"), "task retry")
 
     assert faults(core, before) == []
@@ -102,7 +102,7 @@ def test_head_of_an_empty_file_holds_for_all_later_records(tmp_path):
     before = head_of(core)
     assert (before.place, before.hash, before.newest, before.audit_place) == (0, "", 0, 0)
 
-    one_more(core, "first")
+    add_record(core, "first")
 
     assert faults(core, before) == []
     core.close()
@@ -110,7 +110,7 @@ def test_head_of_an_empty_file_holds_for_all_later_records(tmp_path):
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_head_that_retention_has_reached_holds(core, beyond):
-    """At the anchor its hash is still known; before the anchor nothing is, and retention says that it was there."""
+    """The hash of the record at the anchor is still known. Before the anchor, only the number of removed records is."""
     first = core.rows("SELECT chain_seq, record_hash FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq")[0]
     before = replace(head_of(core), place=first["chain_seq"], hash=first["record_hash"])
 
@@ -122,17 +122,17 @@ def test_head_that_retention_has_reached_holds(core, beyond):
         assert "is not the one that the head from before knew" in fault.wrong
 
 
-def cut_off(core: VirtualCore, table: str) -> None:
+def drop_guard(core: VirtualCore, table: str) -> None:
     core.do(lambda tx: tx.run(f"DROP TRIGGER {table}_{'is' if table == 'audit_log' else 'are'}_kept"))
 
 
 def test_cut_off_tail_that_has_grown_again_is_detected_by_a_head(core):
-    """The end is another one than the head knew, although there are as many records as there were."""
-    one_more(core, "cut")
+    """The chain has as many records as before, and its last record differs from that of the head."""
+    add_record(core, "cut")
     before = head_of(core)
     last = core.rows("SELECT seq, prev_hash, chain_seq FROM executions ORDER BY chain_seq DESC LIMIT 1")[0]
     for table in ("events", "executions"):
-        cut_off(core, table)
+        drop_guard(core, table)
     core.do(lambda tx: tx.run("DELETE FROM event_rows WHERE execution_seq = :seq", seq=last["seq"]))
     core.do(lambda tx: tx.run("DELETE FROM executions WHERE seq = :seq", seq=last["seq"]))
     core.do(
@@ -144,7 +144,7 @@ def test_cut_off_tail_that_has_grown_again_is_detected_by_a_head(core):
     )
     assert "were cut off" in faults(core, before)[0].wrong
 
-    one_more(core, "another")
+    add_record(core, "another")
 
     assert head_of(core).place == before.place
     [fault] = faults(core, before)
@@ -153,7 +153,7 @@ def test_cut_off_tail_that_has_grown_again_is_detected_by_a_head(core):
 
 def test_cut_off_end_of_the_audit_log_is_detected_by_a_head(core):
     before = head_of(core)
-    cut_off(core, "audit_log")
+    drop_guard(core, "audit_log")
     core.do(lambda tx: tx.run("DELETE FROM audit_log WHERE seq = :seq", seq=before.audit_place))
 
     [fault] = faults(core, before)
@@ -165,7 +165,7 @@ def test_cut_off_end_of_the_audit_log_is_detected_by_a_head(core):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({"newest": 10**6}, "knew number 1000000"),
         ({"unchained_to": 10**6}, "was changed since the head was written"),
@@ -176,14 +176,14 @@ def test_cut_off_end_of_the_audit_log_is_detected_by_a_head(core):
         ({"audit_hash": "sha256:other"}, "is not the one that the head from before knew"),
     ],
 )
-def test_head_fields_are_all_compared(core, change, told):
+def test_head_fields_are_all_compared(core, change, expected):
     found = faults(core, replace(head_of(core), **change))
 
-    assert told in found[0].wrong
+    assert expected in found[0].wrong
 
 
-def test_records_that_are_gone_although_retention_removed_none_are_found(core):
-    """Somebody moved the anchor: the file agrees with itself, and not with what was there."""
+def test_missing_records_that_retention_did_not_count_are_found(core):
+    """The anchor was moved. The file is consistent, and only the head shows the missing records."""
     first = core.rows("SELECT chain_seq, record_hash FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq")[0]
     before = replace(head_of(core), place=first["chain_seq"], hash=first["record_hash"])
     core.do(remove_up_to, first["chain_seq"] + 1)

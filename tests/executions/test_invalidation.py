@@ -29,7 +29,7 @@ def core(path):
     core.close()
 
 
-def a_record(core: VirtualCore) -> str:
+def write_record(core: VirtualCore) -> str:
     begun = begin(core)
     end(core, begun, Succeeded(result_json='"hi"'))
     return begun.id
@@ -43,16 +43,16 @@ def look(core: VirtualCore, id_: str):
 
 
 def test_invalidated_record_stays_unreplayable_and_unchanged_after_a_restart(core, path):
-    id_ = a_record(core)
+    id_ = write_record(core)
     [before] = core.rows("SELECT * FROM executions")
     assert refusal_to_replay(look(core, id_)) is None
 
-    told = core.do(invalidate_record, id_, ADA, "the price was wrong")
+    returned = core.do(invalidate_record, id_, ADA, "the price was wrong")
     core.close()
 
     again = VirtualCore(path, VirtualClock())
     record = look(again, id_)
-    assert record == told
+    assert record == returned
     assert (refusal_to_replay(record), record.invalidated) == ("manually_invalidated", "the price was wrong")
     assert faults(record) == []
     assert again.rows("SELECT * FROM executions") == [before]
@@ -60,7 +60,7 @@ def test_invalidated_record_stays_unreplayable_and_unchanged_after_a_restart(cor
 
 
 def test_invalidation_is_in_the_audit_log_with_actor_subject_and_reason(core):
-    id_ = a_record(core)
+    id_ = write_record(core)
 
     core.do(invalidate_record, id_, ADA, "the price was wrong")
 
@@ -72,7 +72,7 @@ def test_invalidation_is_in_the_audit_log_with_actor_subject_and_reason(core):
 
 
 def test_invalidation_of_an_invalidated_record_is_refused(core):
-    id_ = a_record(core)
+    id_ = write_record(core)
     core.do(invalidate_record, id_, ADA, "the price was wrong")
 
     with pytest.raises(StateRefused, match="already: the price was wrong"):
@@ -93,6 +93,8 @@ def test_invalidation_before_the_end_makes_the_record_unreplayable(core):
 
     core.do(invalidate_record, begun.id, ADA, "the input was wrong")
 
-    assert refusal_to_replay(look(core, begun.id)) == "execution_incomplete", "which it is, first of all"
+    assert refusal_to_replay(look(core, begun.id)) == "execution_incomplete", (
+        "an open record is incomplete first of all"
+    )
     end(core, begun, Succeeded(result_json='"hi"'))
     assert refusal_to_replay(look(core, begun.id)) == "manually_invalidated"

@@ -39,7 +39,7 @@ def fill(tx: Transaction, prefix: str, many: int, status: Status, *, code: str |
 
 
 def filled(path: Path, number: int) -> VirtualCore:
-    """A few that failed or have no end, the oldest of all, and after them so many that went well."""
+    """Write a few old records that failed or have no end, and then `number` records that succeeded."""
     core = VirtualCore(path, VirtualClock())
     with core.transaction() as tx:
         fill(tx, "lost-", SPECIAL, Status.INCOMPLETE)
@@ -49,7 +49,7 @@ def filled(path: Path, number: int) -> VirtualCore:
     return core
 
 
-crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
+large, small = filled_core(filled, MANY), filled_core(filled, FEW)
 
 
 BACKWARDS = "SCAN executions"
@@ -69,84 +69,86 @@ PLANS: dict[str, tuple[RecordFilter, str]] = {
 }
 
 
-def plans_of(core: VirtualCore, work: Callable[[Transaction], object]) -> list[str]:
-    """The lines of the plan of each statement that it runs."""
-    asked: list[tuple[str, Any]] = []
+def plans_of(core: VirtualCore, steps: Callable[[Transaction], object]) -> list[str]:
+    """Return the lines of the query plans of all statements that `work` runs."""
+    statements: list[tuple[str, Any]] = []
 
-    def note(_cursor: object, sql: str, bindings: Any) -> bool:
-        asked.append((sql, bindings))
+    def record_statement(_cursor: object, sql: str, bindings: Any) -> bool:
+        statements.append((sql, bindings))
         return True
 
     with undone(core) as tx:
-        connection_of(tx).exec_trace = note
-        work(tx)
+        connection_of(tx).exec_trace = record_statement
+        steps(tx)
         connection_of(tx).exec_trace = None
-        return [row[3] for sql, given in asked for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", given)]
+        return [
+            row[3] for sql, bindings in statements for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", bindings)
+        ]
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_record_list_reads_newest_first_without_sorting(crowd, name):
-    sought, walk = PLANS[name]
+def test_record_list_reads_newest_first_without_sorting(large, name):
+    filter_, scan = PLANS[name]
 
-    plan = plans_of(crowd, lambda tx: LISTING.list_newest(tx, 5, sought))
+    plan = plans_of(large, lambda tx: LISTING.list_newest(tx, 5, filter_))
 
-    assert [line for line in plan if line != "CORRELATED SCALAR SUBQUERY 1"] == [walk, AUDIT]
+    assert [line for line in plan if line != "CORRELATED SCALAR SUBQUERY 1"] == [scan, AUDIT]
 
 
 @pytest.mark.parametrize("name", ["nothing", "success", "workflow", "since", "until"])
-def test_frequent_filter_match_costs_only_the_listed_rows(handful, crowd, name):
-    def work(core: VirtualCore) -> int:
+def test_frequent_filter_match_costs_only_the_listed_rows(small, large, name):
+    def steps(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS[name][0]))
 
-    assert work(crowd) <= work(handful) + 10
+    assert steps(large) <= steps(small) + 10
 
 
 @pytest.mark.parametrize("name", ["error", "incomplete", "error code"])
-def test_rare_filter_match_is_found_below_twenty_thousand_successes(handful, crowd, name):
-    def work(core: VirtualCore) -> int:
+def test_rare_filter_match_is_found_below_twenty_thousand_successes(small, large, name):
+    def steps(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, MANY, PLANS[name][0]))
 
-    assert work(crowd) <= work(handful) + 10
+    assert steps(large) <= steps(small) + 10
 
 
-def test_plan_check_detects_a_scan_of_records(handful, crowd):
-    def work(core: VirtualCore) -> int:
+def test_plan_check_detects_a_scan_of_records(small, large):
+    def steps(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS["envelope hash"][0]))
 
-    assert work(crowd) > 10 * work(handful)
+    assert steps(large) > 10 * steps(small)
 
 
-def test_record_is_found_by_its_id_and_by_its_trigger(crowd):
-    plan = plans_of(crowd, lambda tx: keys_like(tx, "executions", "exec-fine-7"))
-    plan += plans_of(crowd, lambda tx: LISTING.ids_of(tx, "fine-7", 1))
+def test_record_is_found_by_its_id_and_by_its_trigger(large):
+    plan = plans_of(large, lambda tx: keys_like(tx, "executions", "exec-fine-7"))
+    plan += plans_of(large, lambda tx: LISTING.ids_of(tx, "fine-7", 1))
 
     seek = "SEARCH executions USING COVERING INDEX executions_id (id>? AND id<?)"
     assert [line for line in plan if "TEMP B-TREE" not in line] == [seek, seek]
-    assert not any(line.startswith("SCAN") for line in plans_of(crowd, lambda tx: RecordStore().get(tx, "exec-x.1")))
+    assert not any(line.startswith("SCAN") for line in plans_of(large, lambda tx: RecordStore().get(tx, "exec-x.1")))
 
 
-def test_record_before_another_of_a_task_is_found_by_the_index_of_tasks(crowd):
-    plan = plans_of(crowd, lambda tx: LISTING.find_earlier(tx, "exec-fine-7.1"))
+def test_record_before_another_of_a_task_is_found_by_the_index_of_tasks(large):
+    plan = plans_of(large, lambda tx: LISTING.find_earlier(tx, "exec-fine-7.1"))
 
     assert any("USING COVERING INDEX executions_task" in line or "USING INDEX executions_task" in line for line in plan)
     assert not any(line.startswith("SCAN") or "TEMP B-TREE" in line for line in plan)
 
 
-def test_error_codes_in_use_are_read_from_the_index_of_failures(crowd):
-    plan = plans_of(crowd, LISTING.error_codes)
+def test_error_codes_in_use_are_read_from_the_index_of_failures(large):
+    plan = plans_of(large, LISTING.error_codes)
 
     assert "SCAN executions USING COVERING INDEX executions_error" in plan
-    with crowd.reading() as reader:
+    with large.reading() as reader:
         assert LISTING.error_codes(reader) == {"AGENT_TIMEOUT", "VALIDATION_ERROR"}
 
 
-def test_list_filters_find_matching_records(crowd):
-    def found(limit: int = MANY, **sought: Any) -> list[str]:
-        with crowd.reading() as reader:
-            found = LISTING.list_newest(reader, limit, RecordFilter(**sought))
+def test_list_filters_find_matching_records(large):
+    def found(limit: int = MANY, **filter_: Any) -> list[str]:
+        with large.reading() as reader:
+            found = LISTING.list_newest(reader, limit, RecordFilter(**filter_))
             return [row.trigger_id for row in found if isinstance(row, RecordSummary)]
 
     assert found(2) == ["fine-20000", "fine-19999"]

@@ -14,7 +14,7 @@ from craftcore.executions.model import EventType, Status, envelope, execution_id
 from craftcore.serialization.canonical import canonicalize
 
 
-def asked(**changes):
+def make_envelope(**changes):
     facts: dict[str, Any] = {
         "workflow": "greet",
         "payload": {},
@@ -28,8 +28,8 @@ def asked(**changes):
     return envelope(**facts, payload_json=canonicalize(payload))
 
 
-def independently(**changes):
-    """The same envelope as a plain object, hashed the way the seed's page does it."""
+def plain_envelope(**changes):
+    """Return the text and the hash of the same envelope, computed from a plain object as the specification does."""
     facts: dict[str, Any] = {"workflow": "greet", "payload": {}, "request_id": "t1", "source": "IMMEDIATE", **changes}
     metadata = {"requestId": facts["request_id"], "source": facts["source"]}
     if facts.get("session_id") is not None:
@@ -49,11 +49,11 @@ def independently(**changes):
 
 
 VECTORS: dict[str, dict[str, Any]] = {
-    "the least": {},
+    "defaults": {},
     "no workflow": {"workflow": None},
     "a version": {"workflow": "brief.daily@2.0"},
     "no version": {"workflow": "brief@"},
-    "a version of nothing": {"workflow": "@2.0"},
+    "a version without a name": {"workflow": "@2.0"},
     "unicode": {"payload": {"é": "日本語 😀", "a": "e\u0301"}},
     "nesting": {"payload": {"a": [{"b": [[], {}, None, True, 1.5, -0.0]}]}},
     "key order": {"payload": {"b": 1, "a": {"z": 1, "A": 2, "é": 3, "": 4}}},
@@ -75,9 +75,9 @@ VECTORS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("facts", VECTORS.values(), ids=VECTORS)
 def test_envelope_and_hash_are_those_of_plain_canonical_json(facts):
-    text, digest = independently(**facts)
+    text, digest = plain_envelope(**facts)
 
-    made = asked(**facts)
+    made = make_envelope(**facts)
 
     assert made.text == text
     assert made.hash == digest
@@ -100,7 +100,7 @@ VALUES = st.recursive(
 def test_envelope_hash_can_be_computed_independently(workflow, payload, session_id, description):
     facts = {"workflow": workflow, "payload": payload, "session_id": session_id, "description": description}
 
-    assert tuple(asked(**facts)) == independently(**facts)
+    assert tuple(make_envelope(**facts)) == plain_envelope(**facts)
 
 
 def test_envelope_hash_depends_on_payload_session_source_and_description():
@@ -112,11 +112,11 @@ def test_envelope_hash_depends_on_payload_session_source_and_description():
         {"description": "d"},
     ]
 
-    assert len({asked(**change).hash for change in changes}) == len(changes)
+    assert len({make_envelope(**change).hash for change in changes}) == len(changes)
 
 
 def test_two_requests_with_the_same_facts_have_the_same_hash():
-    assert asked(payload={"a": 1, "b": 2}) == asked(payload={"b": 2, "a": 1})
+    assert make_envelope(payload={"a": 1, "b": 2}) == make_envelope(payload={"b": 2, "a": 1})
 
 
 def test_record_id_is_the_trigger_id_and_the_start_number():

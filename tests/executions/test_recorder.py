@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def response(self) -> dict[str, Any] | None:
-        """Wherever its text lies."""
+        """The response of the record, stored inline or as a blob."""
         with self.core.reading() as reader:
             record = RecordStore().get_by_seq(reader, self.record.seq)
         assert record is not None
@@ -276,10 +276,10 @@ def test_events_are_ordered_by_number_also_when_the_clock_is_set_back(core, cloc
     assert times[0] > times[-1]
 
 
-# Closed for good
+# Closed records are final
 
 
-def everything(core):
+def dump_tables(core):
     tables = ("SELECT * FROM executions", "SELECT * FROM events", "SELECT * FROM blobs", "SELECT * FROM record_chain")
     return [core.rows(table) for table in tables]
 
@@ -289,22 +289,22 @@ def everything(core):
 def test_closed_record_is_unchanged_by_a_second_close(core, attempt, first, second):
     seen = attempt()
     seen.close(first)
-    before = everything(core)
+    before = dump_tables(core)
 
     seen.close(second)
 
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 def test_closed_record_accepts_no_further_event_or_decision(core, attempt):
     seen = attempt()
     seen.close(Succeeded())
-    before = everything(core)
+    before = dump_tables(core)
 
     with pytest.raises(StorageError):
         core.do(seen.recorder.record_decision, seen.record, Opened(seen.claim, Routed("other", "router")))
 
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 def test_record_of_a_dead_process_stays_incomplete(core, clock, attempt):
@@ -319,7 +319,7 @@ def test_record_of_a_dead_process_stays_incomplete(core, clock, attempt):
     assert second.header["status"] == "success"
 
 
-# Each attempt
+# Several attempts
 
 
 def test_attempts_have_separate_records_and_the_same_envelope(core, clock):

@@ -40,7 +40,7 @@ VALUES: list[Any] = [
 ]
 
 
-# What can be replayed
+# Replay
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
@@ -102,14 +102,14 @@ def test_replay_of_a_none_result_returns_none_without_a_refusal(core):
     assert (result.status, result.payload, result.warnings) == ("success", None, [])
 
 
-# What cannot
+# Records that cannot be replayed
 
 
 def incomplete(core):
     return look(core, seen(core, None))
 
 
-def handed_back(core):
+def released(core):
     return look(core, seen(core, Released(reason="shutdown")))
 
 
@@ -142,7 +142,7 @@ def corrupted(core):
 
 STATES = [
     (incomplete, "execution_incomplete", "it has no response", "incomplete", None),
-    (handed_back, "execution_incomplete", "it has no response", "incomplete", None),
+    (released, "execution_incomplete", "it has no response", "incomplete", None),
     (suspended, "execution_incomplete", "it has no response", "suspended", None),
     (not_kept, "recording_failure", "could not be kept", "success", "result_unstored"),
     (invalidated, "manually_invalidated", "it names another customer", "success", "hello"),
@@ -186,7 +186,7 @@ def test_forced_replay_does_not_change_whether_a_record_is_replayable(core):
 
 
 def test_replay_refusal_reasons_have_a_fixed_order(core):
-    """No response, then a person, then the header, then retention, then damage: whatever else is wrong."""
+    """The order is: no response, invalidated by a person, header, stripped by retention, damaged."""
     whole = look(core, seen(core))
     damaged = replace(whole, response_json='{"metadata":{},"payload":1,"status":"success"}')
     all_wrong = replace(
@@ -296,7 +296,7 @@ def test_replay_result_is_immutable(core):
 
 
 @pytest.mark.parametrize(
-    ("envelope", "told"),
+    ("envelope", "expected"),
     [
         ({"version": "2.0"}, "Invalid envelope: unsupported version '2.0'; the version that is read is 1.0"),
         ({"version": 1.0}, "Invalid envelope: unsupported version 1.0"),
@@ -305,13 +305,13 @@ def test_replay_result_is_immutable(core):
         ({"version": "2.0", "intent": {"name": "", "version": "1.0"}}, "unsupported version '2.0'"),
     ],
 )
-def test_replay_with_an_unsupported_envelope_is_refused_with_its_code(core, envelope, told):
+def test_replay_with_an_unsupported_envelope_is_refused_with_its_code(core, envelope, expected):
     record = look(core, seen(core, Succeeded(result_json="1")))
 
     with pytest.raises(InvalidInput) as refused:
         replay(record, envelope)
 
-    assert told in refused.value.message
+    assert expected in refused.value.message
     assert refused.value.code == "VALIDATION_ERROR"
 
 

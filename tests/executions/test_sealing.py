@@ -21,8 +21,8 @@ from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.recorded_executions import record_everything
 
 
-def independently(value: Any) -> str:
-    """As docs/explanation/records-and-integrity.md has it: sorted keys, no spaces, ASCII, sha256 in hex."""
+def plain_hash(value: Any) -> str:
+    """Return a hash as docs/explanation/records-and-integrity.md describes: sorted keys, no spaces, ASCII, sha256."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -44,12 +44,12 @@ KNOWN = {
     "{}": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
     '{"a":"\\u00e9"}': "sha256:57e512a1ff02f75e939e93d2196b8d29ad3721b70ce25a601402d26410f453a2",
 }
-"""As `sha256sum` computes them, so that the test and the code cannot go wrong together."""
+"""Hashes by `sha256sum`, so that the test and the code cannot share an error."""
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_value_hash_equals_that_of_plain_json(value):
-    assert sha256_of(canonicalize(value)) == independently(value)
+    assert sha256_of(canonicalize(value)) == plain_hash(value)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
@@ -64,8 +64,8 @@ def test_envelope_hash_equals_that_of_plain_json(value):
     )
 
     metadata = {"requestId": "t-1", "source": "MESSAGE", "sessionId": "s", "description": 'say "hi" é\n'}
-    asked = {"version": "1.0", "intent": {"name": "brief", "version": "2.0"}, "payload": {"value": value}}
-    assert made.hash == independently({**asked, "metadata": metadata})
+    request = {"version": "1.0", "intent": {"name": "brief", "version": "2.0"}, "payload": {"value": value}}
+    assert made.hash == plain_hash({**request, "metadata": metadata})
 
 
 @given(st.lists(st.floats() | st.floats(1e-4, 1e16) | st.floats(0, 4e9) | st.integers() | st.text(), max_size=4))
@@ -91,23 +91,23 @@ def test_stream_hash_equals_that_of_plain_json(value):
     for event in events:
         stream.add(event)
 
-    assert events_hash(events) == independently(rows)
-    assert stream.hash == independently(rows)
-    assert events_hash(events[:1]) == independently(rows[:1])
-    assert events_hash([]) == independently([])
+    assert events_hash(events) == plain_hash(rows)
+    assert stream.hash == plain_hash(rows)
+    assert events_hash(events[:1]) == plain_hash(rows[:1])
+    assert events_hash([]) == plain_hash([])
 
 
-def a_header(**changes: Any) -> dict[str, Any]:
-    """Every field by its name; the routing as the object it is."""
+def make_header(**changes: Any) -> dict[str, Any]:
+    """Return all fields of a header by name, with the routing as an object."""
     return {
         "attempt": 1,
         "chain_seq": 7,
         "created_at": 1767225600.123,
         "ended_at": 1767225601.0,
-        "envelope_hash": independently({}),
+        "envelope_hash": plain_hash({}),
         "epoch": 3,
         "error_code": None,
-        "events_hash": independently([]),
+        "events_hash": plain_hash([]),
         "id": "exec-t-1.2",
         "latency_ms": 877.0,
         "prev_hash": "",
@@ -125,14 +125,14 @@ def a_header(**changes: Any) -> dict[str, Any]:
     }
 
 
-def sealed(fields: dict[str, Any]) -> str:
+def seal(fields: dict[str, Any]) -> str:
     routing = fields["routing_json"]
     return record_hash(Header(**{**fields, "routing_json": None if routing is None else canonicalize(routing)}))
 
 
 HEADERS: dict[str, dict[str, Any]] = {
     "the first of a chain": {},
-    "one that follows": {"prev_hash": independently(1), "response_hash": independently(2)},
+    "a later record": {"prev_hash": plain_hash(1), "response_hash": plain_hash(2)},
     "of a task": {"task_id": "task-1", "turn": 3, "workflow": "brief.daily@2.0"},
     "without an answer": {"replayable": 0, "replayable_reason": "execution_incomplete", "latency_ms": None},
     "a code of the author's": {"status": "error", "error_code": 'say "no" é\n\x00'},
@@ -143,9 +143,9 @@ HEADERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", HEADERS.values(), ids=HEADERS)
 def test_record_hash_equals_that_of_plain_json_of_its_header(changes):
-    fields = a_header(**changes)
+    fields = make_header(**changes)
 
-    assert sealed(fields) == independently(fields)
+    assert seal(fields) == plain_hash(fields)
 
 
 @given(
@@ -156,7 +156,7 @@ def test_record_hash_equals_that_of_plain_json_of_its_header(changes):
 def test_record_hash_can_be_computed_independently_for_any_header(error_code, moments, numbers):
     created_at, ended_at, latency = moments
     seq, chain_seq, attempt, epoch = numbers
-    fields = a_header(
+    fields = make_header(
         error_code=error_code,
         created_at=created_at,
         ended_at=ended_at,
@@ -167,17 +167,17 @@ def test_record_hash_can_be_computed_independently_for_any_header(error_code, mo
         epoch=epoch,
     )
 
-    assert sealed(fields) == independently(fields)
+    assert seal(fields) == plain_hash(fields)
 
 
 def test_record_hash_covers_every_field_of_the_header():
-    known = sealed(a_header())
+    known = seal(make_header())
     other: dict[type, Any] = {int: 9, float: 0.5, str: "x", type(None): "x"}
 
-    for name, value in a_header().items():
+    for name, value in make_header().items():
         changed = {"routing_json": {"a": 1}, "latency_ms": 1.0, "turn": 4}.get(name, other[type(value)])
-        assert sealed(a_header(**{name: changed})) != known, name
-    assert set(a_header()) == set(Header._fields)
+        assert seal(make_header(**{name: changed})) != known, name
+    assert set(make_header()) == set(Header._fields)
 
 
 @pytest.mark.parametrize(("text", "digest"), KNOWN.items())
@@ -186,7 +186,7 @@ def test_known_texts_have_known_hashes(text, digest):
 
 
 def test_closed_records_of_an_engine_are_sealed_as_documented(tmp_path):
-    """Every closed record of a database, from its columns alone; and each row of the operators' log."""
+    """The hash of each closed record is computed from its columns alone."""
     core = VirtualCore(record_everything(tmp_path), VirtualClock())
     before = core.rows("SELECT anchor_hash FROM record_chain")[0]["anchor_hash"]
     with core.reading() as reader:
@@ -196,7 +196,7 @@ def test_closed_records_of_an_engine_are_sealed_as_documented(tmp_path):
             fields = {name: getattr(record, name) for name in Header._fields}
             fields["replayable"] = int(record.replayable)
             fields["routing_json"] = record.routing
-            assert record.record_hash == independently(fields)
+            assert record.record_hash == plain_hash(fields)
             assert record.prev_hash == before
             before = record.record_hash
             if record.stripped_at is None:
@@ -204,9 +204,9 @@ def test_closed_records_of_an_engine_are_sealed_as_documented(tmp_path):
                     [e.seq, e.type, e.at, json.loads(e.payload_json), e.task_seq, e.turn, e.memo, e.activity_seq]
                     for e in record.events
                 ]
-                assert record.events_hash == independently(events)
-                assert record.envelope_hash == independently(record.envelope)
-                assert record.response_hash == (None if record.response is None else independently(record.response))
+                assert record.events_hash == plain_hash(events)
+                assert record.envelope_hash == plain_hash(record.envelope)
+                assert record.response_hash == (None if record.response is None else plain_hash(record.response))
     core.close()
 
 
@@ -220,8 +220,8 @@ def test_audit_row_hash_equals_that_of_plain_json(core):
     rows = core.rows("SELECT * FROM audit_log ORDER BY seq")
 
     for row in rows:
-        told = [row["seq"], row["at"], row["uid"], row["name"], row["action"], row["subject"], row["reason"]]
-        assert row["hash"] == independently([*told, json.loads(row["details_json"]), row["prev_hash"]])
+        fields = [row["seq"], row["at"], row["uid"], row["name"], row["action"], row["subject"], row["reason"]]
+        assert row["hash"] == plain_hash([*fields, json.loads(row["details_json"]), row["prev_hash"]])
         assert row["prev_hash"] == before
         before = row["hash"]
     assert len(rows) == len(VALUES)

@@ -16,7 +16,7 @@ from tests.support.fakes import NEW_YEAR, VirtualCore
 from tests.support.log_capture import capture_logs
 
 
-def record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:
+def add_record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:
     tx.run(
         """
         INSERT INTO executions (seq, id, trigger_id, attempt, epoch, workflow, created_at, envelope_json, envelope_hash)
@@ -29,10 +29,10 @@ def record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:
     )
 
 
-def recorded(core: VirtualCore, *records: tuple[Any, float]) -> None:
+def add_records(core: VirtualCore, *records: tuple[Any, float]) -> None:
     with core.transaction() as tx:
         for seq, (workflow, ago) in enumerate(records, 1):
-            record(tx, seq, workflow, NEW_YEAR - ago)
+            add_record(tx, seq, workflow, NEW_YEAR - ago)
 
 
 def since(core: VirtualCore, seconds: float) -> tuple[list[tuple[str, float]], bool]:
@@ -41,25 +41,25 @@ def since(core: VirtualCore, seconds: float) -> tuple[list[tuple[str, float]], b
 
 
 def test_starts_of_rate_limited_workflows_are_returned_newest_first(core):
-    recorded(core, ("mail", 90), ("mail", 50), ("other", 40), ("post", 30), (None, 20))
+    add_records(core, ("mail", 90), ("mail", 50), ("other", 40), ("post", 30), (None, 20))
 
     assert since(core, 60) == ([("post", NEW_YEAR - 30), ("mail", NEW_YEAR - 50)], True)
 
 
 def test_start_at_the_edge_of_the_window_does_not_count(core):
-    recorded(core, ("mail", 60), ("mail", 59))
+    add_records(core, ("mail", 60), ("mail", 59))
 
     assert since(core, 60) == ([("mail", NEW_YEAR - 59)], True)
 
 
 def test_start_in_the_future_counts_as_of_now(core):
-    recorded(core, ("mail", 30), ("mail", -3600), ("mail", 0))
+    add_records(core, ("mail", 30), ("mail", -3600), ("mail", 0))
 
     assert since(core, 60) == ([("mail", NEW_YEAR), ("mail", NEW_YEAR), ("mail", NEW_YEAR - 30)], True)
 
 
 def test_workflow_name_that_is_invalid_text_is_not_read(core):
-    recorded(core, ("mail", 30), (b"\xff\xfe", 20))
+    add_records(core, ("mail", 30), (b"\xff\xfe", 20))
 
     assert since(core, 60) == ([("mail", NEW_YEAR - 30)], True)
 
@@ -67,17 +67,17 @@ def test_workflow_name_that_is_invalid_text_is_not_read(core):
 @pytest.mark.parametrize(("records", "are_all"), [(2, True), (3, False), (4, False)])
 def test_start_query_reads_a_bounded_number_of_records(core, monkeypatch, records, are_all):
     monkeypatch.setattr(starts_store, "READ_MAX", 3)
-    recorded(core, *[("mail", 10.0)] * records)
+    add_records(core, *[("mail", 10.0)] * records)
 
-    starts, told = since(core, 60)
+    starts, is_complete = since(core, 60)
 
-    assert (len(starts), told) == (min(records, 3), are_all)
+    assert (len(starts), is_complete) == (min(records, 3), are_all)
 
 
 @pytest.mark.parametrize("records", [2, 4])
 def test_start_query_reports_when_the_list_is_partial(core, monkeypatch, records):
     monkeypatch.setattr(starts_store, "READ_MAX", 3)
-    recorded(core, *[("mail", 10.0)] * records)
+    add_records(core, *[("mail", 10.0)] * records)
     app = App()
 
     async def mail() -> None: ...
@@ -94,7 +94,7 @@ def test_start_query_reports_when_the_list_is_partial(core, monkeypatch, records
 
 
 def test_earlier_starts_count_against_the_rate_until_expiry(core):
-    recorded(core, *[("mail", 50.0)] * 2)
+    add_records(core, *[("mail", 50.0)] * 2)
     app = App()
 
     async def mail() -> None: ...

@@ -9,18 +9,18 @@ from craftcore.executions.model import Status
 from craftcore.executions.statistics import rank, statistics
 
 
-def a_record(at: float, status: Status, *, code: str | None = None, ms: float | None = None, why: str | None = None):
+def new_summary(at: float, status: Status, *, code: str | None = None, ms: float | None = None, why: str | None = None):
     return RecordSummary(f"exec-t.{at}", at, "greet", status, code, ms, "t", 1, why)
 
 
 def test_statistics_count_records_by_their_end():
     found = statistics(
         [
-            a_record(3, Status.ERROR, code="AGENT_ERROR", ms=4.0),
-            a_record(1, Status.ERROR, code="AGENT_TIMEOUT", ms=100.0, why="manually_invalidated"),
-            a_record(2, Status.ERROR, code="AGENT_TIMEOUT", ms=2.0),
-            a_record(4, Status.SUCCESS, ms=1.0),
-            a_record(5, Status.INCOMPLETE, why="execution_incomplete"),
+            new_summary(3, Status.ERROR, code="AGENT_ERROR", ms=4.0),
+            new_summary(1, Status.ERROR, code="AGENT_TIMEOUT", ms=100.0, why="manually_invalidated"),
+            new_summary(2, Status.ERROR, code="AGENT_TIMEOUT", ms=2.0),
+            new_summary(4, Status.SUCCESS, ms=1.0),
+            new_summary(5, Status.INCOMPLETE, why="execution_incomplete"),
         ]
     )
 

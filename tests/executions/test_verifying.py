@@ -15,28 +15,30 @@ from tests.support.recorded_executions import Unguarded
 
 TABLES = ("executions", "event_rows", "blobs", "record_chain", "audit_log")
 
-NOT_SEALED_YET = "an open record has no hash but its envelope's; the commit that closes it seals the rest"
-FROM_BEFORE = "it was closed before there was a chain, and has no hash but its envelope's"
-NO_MORE = "once retention took the texts, the hash of the events cannot be computed again; the chain still holds it"
-SAME = "'' and NULL both say that there is none any more"
-NUMBER = "a number of SQLite's, which nothing refers to"
-PERMISSION = "it only says what may be removed; what is removed is counted by `removed`"
-AGAINST_A_HEAD = "nothing in the file says otherwise; a head that was written elsewhere does"
-SCAN = "it only says where retention looks next; a record that it skips stays"
-WHEN = "no hash can cover it: it is written after the record was sealed"
+NOT_SEALED_YET = "only the envelope of an open record has a hash; the commit that closes the record seals the rest"
+BEFORE_THE_CHAIN = "it was closed before there was a chain, and only its envelope has a hash"
+STRIPPED_TEXT = (
+    "retention removed the texts, so the hash of the events cannot be computed; the chain still has the hash"
+)
+SAME = "'' and NULL both mean that the text was removed"
+NUMBER = "a number of SQLite that nothing refers to"
+PERMISSION = "it permits removals; `removed` counts the removed records"
+AGAINST_A_HEAD = "the file alone is consistent; only a head that is stored elsewhere shows the change"
+SCAN = "it is the place where retention continues; a skipped record is kept"
+AFTER_SEALING = "no hash can cover it, because it is written after the record was sealed"
 
 OPEN_COLUMNS = ("id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "routing_json")
 ENDED_COLUMNS = ("ended_at", "status", "replayable", "replayable_reason", "response_json", "error_code", "latency_ms")
-NO_HASH = {"open": NOT_SEALED_YET, "before": FROM_BEFORE}
+NO_HASH = {"open": NOT_SEALED_YET, "before": BEFORE_THE_CHAIN}
 EVENT_COLUMNS = ("type", "at", "payload_json", "task_seq", "turn", "memo", "activity_seq")
 
-UNSEEN: dict[tuple[str, str], dict[str, str]] = {
+UNDETECTED: dict[tuple[str, str], dict[str, str]] = {
     **{("executions", name): NO_HASH for name in OPEN_COLUMNS},
-    **{("executions", name): {"before": FROM_BEFORE} for name in ENDED_COLUMNS},
-    ("executions", "response_json"): {"before": FROM_BEFORE, "stripped": SAME},
-    ("executions", "stripped_at"): {"stripped": WHEN},
+    **{("executions", name): {"before": BEFORE_THE_CHAIN} for name in ENDED_COLUMNS},
+    ("executions", "response_json"): {"before": BEFORE_THE_CHAIN, "stripped": SAME},
+    ("executions", "stripped_at"): {"stripped": AFTER_SEALING},
     **{
-        ("event_rows", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE, "stripped": NO_MORE}
+        ("event_rows", name): {"open": NOT_SEALED_YET, "before": BEFORE_THE_CHAIN, "stripped": STRIPPED_TEXT}
         for name in EVENT_COLUMNS
     },
     ("blobs", "seq"): {"closed": NUMBER, "open": NUMBER},
@@ -45,37 +47,37 @@ UNSEEN: dict[tuple[str, str], dict[str, str]] = {
     ("record_chain", "unchained_to"): {"": AGAINST_A_HEAD},
     ("record_chain", "passed_seq"): {"": SCAN},
 }
-"""(table, column) -> standing of the record -> why a change of it is not seen."""
+"""(table, column) -> state of the record -> the reason why a change is not detected."""
 
-UNSEEN_TEXTS = {
-    ("executions", "first_events"): NO_HASH | {"stripped": NO_MORE},
-    ("executions", "last_events"): {"before": FROM_BEFORE, "stripped": NO_MORE},
+UNDETECTED_TEXTS = {
+    ("executions", "first_events"): NO_HASH | {"stripped": STRIPPED_TEXT},
+    ("executions", "last_events"): {"before": BEFORE_THE_CHAIN, "stripped": STRIPPED_TEXT},
 }
-"""The same of an event in a text: a text that is damaged is always seen."""
+"""The same for an event in a text. A damaged text is always detected."""
 
-STANDING = """
+STATE = """
 CASE WHEN stripped_at IS NOT NULL THEN 'stripped'
      WHEN chain_seq IS NOT NULL THEN 'closed'
      WHEN ended_at IS NOT NULL THEN 'before'
      ELSE 'open' END
 """
-OF_RECORD = f"(SELECT {STANDING} FROM executions WHERE seq = execution_seq)"
-STANDINGS = {"executions": STANDING, "event_rows": OF_RECORD, "blobs": OF_RECORD}
+STATE_OF_RECORD = f"(SELECT {STATE} FROM executions WHERE seq = execution_seq)"
+STATES = {"executions": STATE, "event_rows": STATE_OF_RECORD, "blobs": STATE_OF_RECORD}
 RECORD = {"executions": "seq", "event_rows": "execution_seq", "blobs": "execution_seq"}
 KEYS = {"event_rows": "execution_seq = :execution_seq AND seq = :seq", "record_chain": "TRUE"}
 
-OTHER = {
+OTHER_VALUE = {
     "TEXT": "CASE WHEN {0} IS NULL THEN 'x' WHEN {0} = '' THEN 'y' ELSE substr({0}, 1, length({0}) - 1) || "
     "char(unicode(substr({0}, -1)) + 1) END",
     "INTEGER": "coalesce({0}, 0) + 1000",
     "REAL": "coalesce({0}, 0.0) + 1.0",
 }
 
-ALSO = {
+MORE_VALUES = {
     ("executions", "status"): ["CASE status WHEN 'error' THEN 'success' ELSE 'error' END"],
     ("executions", "replayable"): ["1 - replayable"],
 }
-"""Values that the schema would take."""
+"""Other values that the schema permits."""
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +87,7 @@ def copy(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
 
 @pytest.fixture(scope="module")
 def texts(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
-    """The same with the events as they are written."""
+    """Return a copy with events as texts, the current format."""
     return Unguarded(sound, tmp_path_factory.mktemp("texts"), in_rows=False)
 
 
@@ -95,12 +97,12 @@ def columns(copy: Unguarded, table: str) -> dict[str, str]:
 
 
 def rows(copy: Unguarded, table: str) -> list[dict[str, Any]]:
-    standing = STANDINGS.get(table, "''")
-    return copy.reader.fetch_all(f"SELECT *, {standing} AS standing FROM {table}")
+    state = STATES.get(table, "''")
+    return copy.reader.fetch_all(f"SELECT *, {state} AS standing FROM {table}")
 
 
-def where(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What finds this row and no other."""
+def row_condition(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a condition that only this row fulfils, and its parameters."""
     text = KEYS.get(table, "seq = :seq")
     return text, {name: row[name] for name in ("execution_seq", "seq") if f":{name}" in text}
 
@@ -112,7 +114,7 @@ def record_of(copy: Unguarded, table: str, row: dict[str, Any]) -> dict[str, Any
 
 
 def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, Any] | None) -> bool:
-    """Whether the first fault is about that record, or that row of the operators' log."""
+    """Return whether the first fault names this record, or this row of the audit log."""
     if table == "audit_log":
         return first.area is Area.AUDIT and first.place is not None and first.place >= row["seq"]
     if record is None:
@@ -123,9 +125,9 @@ def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, An
 
 
 def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str, dict[str, Any], list[Fault]]]:
-    """(standing, the other value, row, what is found) for each row, and each other value of that column.
+    """Yield (state, other value, row, faults) for each row, and for each other value of a column.
 
-    Of events only one of each shape is changed: of a type, in a record of a standing, with values in the same columns.
+    One event of each shape is changed. A shape is a type, a state of the record, and the columns with a value.
     """
     kind = columns(copy, table)[column]
     changed = rows(copy, table)
@@ -133,8 +135,8 @@ def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str
         shapes = {(row["standing"], row["type"], *(value is None for value in row.values())): row for row in changed}
         changed = list(shapes.values())
     for row in changed:
-        condition, params = where(table, row)
-        values = [OTHER[kind].format(column), *ALSO.get((table, column), ())]
+        condition, params = row_condition(table, row)
+        values = [OTHER_VALUE[kind].format(column), *MORE_VALUES.get((table, column), ())]
         if row[column] is not None and _may_be_null(copy, table, column):
             values.append("NULL")
         for value in values:
@@ -183,12 +185,12 @@ CELLS = [
 
 
 def test_verify_fixture_has_records_of_every_state_and_all_are_sound(copy):
-    standings = {row["standing"] for row in rows(copy, "executions")}
+    states = {row["standing"] for row in rows(copy, "executions")}
 
     verification = Verification(copy.reader, NEW_YEAR)
 
     assert list(verification.faults()) == []
-    assert standings == {"closed", "stripped", "open", "before"}
+    assert states == {"closed", "stripped", "open", "before"}
     counts = verification.counts
     assert (counts.open, counts.before, counts.removed, counts.audit) == (3, 1, 1, 3)
     assert counts.chained == len(rows(copy, "executions")) - 4
@@ -197,85 +199,85 @@ def test_verify_fixture_has_records_of_every_state_and_all_are_sound(copy):
 
 
 def test_verify_tests_change_every_column_of_record_tables(copy):
-    there = {(table, column) for table in TABLES for column in columns(copy, table)}
+    all_columns = {(table, column) for table in TABLES for column in columns(copy, table)}
 
-    assert there == set(CELLS)
-    assert set(UNSEEN) <= there
+    assert all_columns == set(CELLS)
+    assert set(UNDETECTED) <= all_columns
 
 
 @pytest.mark.parametrize(("table", "column"), CELLS)
 def test_verify_finds_a_changed_value_in_any_column_and_names_its_record_first(copy, table, column):
-    unseen: set[str] = set()
+    undetected: set[str] = set()
 
-    for standing, value, row, found in changes(copy, table, column):
+    for state, value, row, found in changes(copy, table, column):
         if not found:
-            unseen.add(standing)
+            undetected.add(state)
             continue
-        assert is_named(found[0], table, row, record_of(copy, table, row)), (standing, value, row, found)
+        assert is_named(found[0], table, row, record_of(copy, table, row)), (state, value, row, found)
 
-    assert unseen == set(UNSEEN.get((table, column), {}))
+    assert undetected == set(UNDETECTED.get((table, column), {}))
 
 
-# Rows that go, come, or change places
+# Deleted, added and swapped rows
 
 
 def delete(copy: Unguarded, table: str, row: dict[str, Any]) -> list[Fault]:
-    condition, params = where(table, row)
+    condition, params = row_condition(table, row)
     return copy.faults(f"DELETE FROM {table} WHERE {condition}", **params)
 
 
-GONE_UNSEEN = {
-    ("event_rows", "open"): "the last event of a record that has no end may not be written yet",
-    ("event_rows", "before"): FROM_BEFORE,
-    ("event_rows", "stripped"): NO_MORE,
-    ("audit_log", ""): "the last row of the log is the end of it; a head that was written elsewhere says more",
+UNDETECTED_DELETIONS = {
+    ("event_rows", "open"): "the last event of an open record may not be written yet",
+    ("event_rows", "before"): BEFORE_THE_CHAIN,
+    ("event_rows", "stripped"): STRIPPED_TEXT,
+    ("audit_log", ""): "the log then ends one row earlier; only a head that is stored elsewhere shows the change",
 }
-"""(table, standing) -> why the last row of a record, or of the table, can go unseen. All others are missed."""
+"""(table, state) -> the reason why the deletion of a last row is not detected. All other deletions are detected."""
 
 
 @pytest.mark.parametrize("table", ["executions", "event_rows", "blobs", "record_chain", "audit_log"])
 def test_verify_finds_a_deleted_row_and_names_its_record_first(copy, table):
-    unseen = []
+    undetected = []
 
     for row in rows(copy, table):
         if found := delete(copy, table, row):
             if table != "executions" or row["standing"] in ("closed", "stripped"):
                 assert is_named(found[0], table, row, record_of(copy, table, row)), (row, found)
         else:
-            unseen.append(row)
+            undetected.append(row)
 
-    assert {(table, row["standing"]) for row in unseen} == {key for key in GONE_UNSEEN if key[0] == table}
+    assert {(table, row["standing"]) for row in undetected} == {key for key in UNDETECTED_DELETIONS if key[0] == table}
     if table == "event_rows":
         last = copy.reader.fetch_all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
-        assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in unseen)
+        assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in undetected)
 
 
-WITH_ALL_OF_IT = [
+DELETE_RECORD = [
     "DELETE FROM executions WHERE seq = :seq",
     "DELETE FROM event_rows WHERE execution_seq = :seq",
 ]
 
 
 def test_verify_finds_a_deleted_record_unless_the_newest(copy):
-    unseen = []
+    undetected = []
 
     for row in rows(copy, "executions"):
         bodies = [body for body in rows(copy, "blobs") if body["execution_seq"] == row["seq"]]
-        statements = [*WITH_ALL_OF_IT, *["DELETE FROM blobs WHERE execution_seq = :seq"] * bool(bodies)]
+        statements = [*DELETE_RECORD, *["DELETE FROM blobs WHERE execution_seq = :seq"] * bool(bodies)]
         found = copy.faults(*statements, seq=row["seq"])
         if not found:
-            unseen.append(row)
+            undetected.append(row)
             continue
         assert found[0].area is Area.MISSING
         assert found[0].place == row["chain_seq"]
 
     newest = max(rows(copy, "executions"), key=lambda row: row["seq"])
-    assert unseen == [newest]
+    assert undetected == [newest]
     assert newest["standing"] == "open"
 
 
-def closed(copy: Unguarded) -> list[dict[str, Any]]:
-    """The closed records in the order of the chain."""
+def closed_records(copy: Unguarded) -> list[dict[str, Any]]:
+    """Return the closed records in the order of the chain."""
     found = [row for row in rows(copy, "executions") if row["standing"] == "closed"]
     return sorted(found, key=lambda row: int(row["chain_seq"]))
 
@@ -306,7 +308,7 @@ UPDATE executions
     ],
 )
 def test_verify_finds_swapped_records_or_parts_and_names_the_first(copy, names):
-    one, other = (next(row for row in closed(copy) if row["trigger_id"] == f"closed-{n}") for n in (0, 1))
+    one, other = (next(row for row in closed_records(copy) if row["trigger_id"] == f"closed-{n}") for n in (0, 1))
 
     found = copy.faults(SWAP.format(names=names), a=one["seq"], b=other["seq"])
 
@@ -314,8 +316,8 @@ def test_verify_finds_swapped_records_or_parts_and_names_the_first(copy, names):
 
 
 def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
-    """Two whole records, each with the other's rowid: what they say is as it was, and stands under another number."""
-    one, other = (row["seq"] for row in closed(copy)[-2:])
+    """Two whole records exchange their rowids, and all other columns keep their values."""
+    one, other = (row["seq"] for row in closed_records(copy)[-2:])
     move = [
         f"UPDATE {table} SET {name} = CASE {name} WHEN :a THEN -1 WHEN :b THEN -2 END WHERE {name} IN (:a, :b)"
         for table, name in (("executions", "seq"), ("event_rows", "execution_seq"))
@@ -327,7 +329,7 @@ def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
 
     found = copy.faults(*move, *back, a=one, b=other)
 
-    assert found[0].place == closed(copy)[-2]["chain_seq"]
+    assert found[0].place == closed_records(copy)[-2]["chain_seq"]
 
 
 def test_events_that_changed_places_are_found(copy):
@@ -338,37 +340,37 @@ def test_events_that_changed_places_are_found(copy):
      WHERE execution_seq = :seq
        AND seq IN (1, 2)
     """
-    for row in closed(copy):
+    for row in closed_records(copy):
         found = copy.faults(swap, seq=row["seq"])
 
         assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]]
 
 
-TEXTS = {
-    "gone": "NULL",
-    "emptied": "''",
-    "cut off": "substr({0}, 1, length({0}) - 1)",
-    "not as it is written": "replace({0}, ',', ', ')",
-    "another moment": "replace({0}, '.', '1.')",
+TEXT_CHANGES = {
+    "NULL": "NULL",
+    "empty": "''",
+    "truncated": "substr({0}, 1, length({0}) - 1)",
+    "not canonical": "replace({0}, ',', ', ')",
+    "another time": "replace({0}, '.', '1.')",
     "without its first event": "substr({0}, instr({0}, '],[') + 2)",
     "one more event": "{0} || ',[99,\"NOTE\",1.0,{{}},null,null,null,null]'",
     "the other text": "iif({0} IS first_events, last_events, first_events)",
 }
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("text", TEXT_CHANGES.values(), ids=TEXT_CHANGES)
 @pytest.mark.parametrize("column", ["first_events", "last_events"])
 def test_verify_finds_a_changed_text_of_events_and_names_its_record(texts, column, text):
-    for row in closed(texts):
+    for row in closed_records(texts):
         found = texts.faults(f"UPDATE executions SET {column} = {text.format(column)} WHERE seq = :seq", seq=row["seq"])
 
         assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]], row
 
 
-@pytest.mark.parametrize("standing", ["open", "stripped", "before"])
-def test_verify_finds_a_damaged_text_of_events_in_any_record(texts, standing):
+@pytest.mark.parametrize("state", ["open", "stripped", "before"])
+def test_verify_finds_a_damaged_text_of_events_in_any_record(texts, state):
     for row in rows(texts, "executions"):
-        if row["standing"] == standing:
+        if row["standing"] == state:
             found = texts.faults(
                 "UPDATE executions SET first_events = first_events || 'x' WHERE seq = :s", s=row["seq"]
             )
@@ -378,9 +380,9 @@ def test_verify_finds_a_damaged_text_of_events_in_any_record(texts, standing):
 
 
 def test_verify_finds_an_event_row_in_place_of_a_text(texts):
-    """Each of them alone has the events that the hash covers; both have each twice."""
+    """The text or the rows alone have the events that the hash covers. Together they have each event twice."""
     add = "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) SELECT :seq, 1, type, at, payload_json "
-    for row in closed(texts):
+    for row in closed_records(texts):
         found = texts.faults(add + "FROM events WHERE execution_seq = :seq AND seq = 1", seq=row["seq"])
 
         assert found[0].place == row["chain_seq"]
@@ -400,7 +402,7 @@ def test_verify_finds_an_extra_event(copy):
     INSERT INTO event_rows (execution_seq, seq, type, at, payload_json)
     SELECT execution_seq, max(seq) + 1, 'NOTE', max(at), '{}' FROM events WHERE execution_seq = :seq
     """
-    for row in closed(copy):
+    for row in closed_records(copy):
         assert copy.faults(add, seq=row["seq"])[0].place == row["chain_seq"]
 
 
@@ -411,7 +413,7 @@ def test_verify_finds_an_extra_record_at_any_place(copy):
         f"SELECT (SELECT max(seq) + 1 FROM executions), 'exec-another.1', :place, {names} "
         "FROM executions WHERE seq = :seq"
     )
-    last = closed(copy)[-1]
+    last = closed_records(copy)[-1]
 
     for place in (None, 1, last["chain_seq"], last["chain_seq"] + 1):
         found = copy.faults(add, place=place, seq=last["seq"])
@@ -425,11 +427,11 @@ CUT = [
     "DELETE FROM event_rows WHERE execution_seq IN (SELECT seq FROM executions WHERE chain_seq > :left)",
     "DELETE FROM executions WHERE chain_seq > :left",
 ]
-HEAD_TOO = (
+CUT_HEAD = (
     "UPDATE record_chain SET (head_seq, head_hash) = (SELECT chain_seq, record_hash FROM executions "
     "WHERE chain_seq = :left)"
 )
-OTHERS_TOO = [
+CUT_OTHERS = [
     "DELETE FROM event_rows WHERE execution_seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
     "DELETE FROM executions WHERE seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
     "DELETE FROM blobs WHERE execution_seq NOT IN (SELECT seq FROM executions)",
@@ -438,7 +440,7 @@ OTHERS_TOO = [
 
 
 def test_verify_finds_a_cut_off_tail_that_the_head_knows(copy):
-    left = closed(copy)[-3]["chain_seq"]
+    left = closed_records(copy)[-3]["chain_seq"]
 
     found = copy.faults(*CUT, left=left)
 
@@ -447,18 +449,18 @@ def test_verify_finds_a_cut_off_tail_that_the_head_knows(copy):
 
 
 def test_verify_finds_a_cut_off_tail_and_head_while_younger_records_exist(copy):
-    left = closed(copy)[-3]["chain_seq"]
+    left = closed_records(copy)[-3]["chain_seq"]
 
-    [fault] = copy.faults(*CUT, HEAD_TOO, left=left)
+    [fault] = copy.faults(*CUT, CUT_HEAD, left=left)
 
     assert fault.area is Area.MISSING
     assert fault.wrong.startswith("2 records are missing")
 
 
 def test_verify_against_an_earlier_head_finds_a_completely_removed_tail(copy):
-    """All that is younger is gone as well, and the ends of the chain agree: the file alone says nothing."""
-    left = closed(copy)[-3]["chain_seq"]
-    everything = [*CUT, HEAD_TOO, *OTHERS_TOO]
+    """All later rows are removed too, and the chain is consistent, so the file alone does not show the removal."""
+    left = closed_records(copy)[-3]["chain_seq"]
+    everything = [*CUT, CUT_HEAD, *CUT_OTHERS]
     before = copy.head()
 
     assert copy.faults(*everything, left=left) == []
@@ -470,12 +472,12 @@ def test_verify_against_an_earlier_head_finds_a_completely_removed_tail(copy):
 
 
 def test_verify_finds_recomputed_hashes_only_against_an_earlier_head(copy):
-    """A plain hash is integrity, not proof: the last record is changed and sealed again, as anybody can."""
+    """The last record is changed and sealed again. A hash without a key cannot prevent that."""
     from craftcore.executions.chain.seal import record_hash
     from craftcore.executions.record import header_of
     from craftcore.executions.record_store import RecordStore
 
-    last = closed(copy)[-1]
+    last = closed_records(copy)[-1]
     record = RecordStore().get_by_seq(copy.reader, last["seq"])
     assert record is not None
     forged = record_hash(header_of(record)._replace(workflow="forged"))
