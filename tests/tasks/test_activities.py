@@ -1,4 +1,4 @@
-"""Questions about activities in doubt: their facts and answers, and their life beyond the task."""
+"""Questions about activities in doubt: their facts, their answers, and how they outlive the task."""
 
 from __future__ import annotations
 
@@ -55,43 +55,45 @@ HOUR = 3600.0
 CONFLICT = Failed(code=ErrorCode.IDEMPOTENCY_CONFLICT, message="other arguments", retryable=False)
 
 
-def for_answer(activity: Activity, name: str = "activity:1.1~1") -> NewWait:
-    """What a turn waits for that does not know whether its act happened."""
+def wait_for_decision(activity: Activity, name: str = "activity:1.1~1") -> NewWait:
+    """Return the wait of a turn for a decision about its activity."""
     return NewWait(name=name, kind=WaitKind.QUESTION, question=question_about(activity, None))
 
 
-def in_doubt(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
-    """A turn whose act is in doubt, before it has told anybody."""
+def begin_in_doubt(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
+    """Begin a turn with an activity in doubt, before the question about it."""
     running = begin(core, **trigger)
     return running, an_activity(core, running, UNKNOWN)
 
 
-def asked(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
-    """A task that waits for somebody to say what became of its act."""
-    running, activity = in_doubt(core, **trigger)
-    suspend(core, running, for_answer(activity))
+def suspend_in_doubt(core: VirtualCore, **trigger: Any) -> tuple[Running, Activity]:
+    """Begin a turn that waits for a decision about its activity in doubt."""
+    running, activity = begin_in_doubt(core, **trigger)
+    suspend(core, running, wait_for_decision(activity))
     return running, activity
 
 
-def decided(core: VirtualCore, activity: Activity, decision: Decision = Decision.HAPPENED, **how: Any) -> Activity:
+def record_decision(
+    core: VirtualCore, activity: Activity, decision: Decision = Decision.HAPPENED, **how: Any
+) -> Activity:
     return core.do(core.deciding.decide, activity.key, decision, **{"decided_by": "ada", **how})
 
 
-def everything(core: VirtualCore) -> list[dict[str, Any]]:
+def dump_tables(core: VirtualCore) -> list[dict[str, Any]]:
     tables = ("activity_log", "activity_decisions", "questions", "waits", "tasks", "triggers")
     return [row for table in tables for row in rows(core, table)]
 
 
 def questions(core: VirtualCore) -> list[tuple[str, str]]:
-    """Kind and status of what was asked, the first first."""
+    """Return the kind and status of each question, oldest first."""
     return [(row["kind"], row["status"]) for row in rows(core, "questions")]
 
 
-# Asked
+# Questions
 
 
 def test_question_about_a_doubt_has_all_facts_a_person_needs(core, clock):
-    running, activity = asked(core)
+    running, activity = suspend_in_doubt(core)
 
     [question] = core.do(core.tasks.questions, 10)
 
@@ -113,15 +115,15 @@ def test_long_arguments_are_shown_truncated_and_unstored_arguments_not_at_all(co
         end_call(core, call, UNKNOWN)
     fail(core, running)
 
-    long, unkept = (question.question for question in core.do(core.tasks.questions, 10))
+    long, without_arguments = (question.question for question in core.do(core.tasks.questions, 10))
 
     assert '"' + "x" * (REQUEST_SHOWN - 1) + "…" in long
     assert "x" * REQUEST_SHOWN not in long
-    assert "arguments that are not kept" in unkept
+    assert "arguments that are not kept" in without_arguments
 
 
 def test_message_does_not_answer_a_question_about_an_activity(core):
-    running, activity = asked(core)
+    running, activity = suspend_in_doubt(core)
 
     core.do(core.tasks.signal, running.task.id, "message", {"text": "happened"})
 
@@ -129,15 +131,15 @@ def test_message_does_not_answer_a_question_about_an_activity(core):
     assert look_at(core, activity.seq) == activity
 
 
-# Decided
+# Decisions
 
 
 @pytest.mark.parametrize("decision", Decision)
 def test_decision_answers_the_question_and_the_turn_continues(core, clock, decision):
-    running, activity = asked(core)
+    running, activity = suspend_in_doubt(core)
     clock.advance(90)
 
-    found = decided(core, activity, decision, note="I looked")
+    found = record_decision(core, activity, decision, note="I looked")
 
     assert found == look_at(core, activity.seq)
     assert found.decision is decision
@@ -146,13 +148,13 @@ def test_decision_answers_the_question_and_the_turn_continues(core, clock, decis
     assert (question["answered_by"], question["closed_at"]) == ("ada", NEW_YEAR + 90)
     again = enter_next(core)
     assert (again.task.id, again.entry.resume) == (running.task.id, "ANSWER")
-    told = json.loads(again.entry.waits["activity:1.1~1"].value_json or "")
-    assert (told["decision"], told["by"]) == (decision, "ada")  # so that the record of the turn says who
+    value = json.loads(again.entry.waits["activity:1.1~1"].value_json or "")
+    assert (value["decision"], value["by"]) == (decision, "ada")  # the record of the turn keeps the name
 
 
 @pytest.mark.parametrize("decision", Decision)
 def test_answer_to_the_question_is_the_decision(core, decision):
-    running, _ = asked(core)
+    running, _ = suspend_in_doubt(core)
     reference = "pi_7" if decision is Decision.HAPPENED else None
 
     question = core.do(
@@ -168,11 +170,11 @@ def test_answer_to_the_question_is_the_decision(core, decision):
 
 @pytest.mark.parametrize("decision", Decision)
 def test_decision_without_a_question_is_accepted(core, decision):
-    """Its turn is on its way to ask, or is tried again."""
-    _, activity = in_doubt(core)
+    """The turn has not asked yet, or is retried."""
+    _, activity = begin_in_doubt(core)
     before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
 
-    assert decided(core, activity, decision).decision is decision
+    assert record_decision(core, activity, decision).decision is decision
 
     assert rows(core, "questions") == []
     assert rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers") == before
@@ -183,32 +185,32 @@ def test_refused_call_may_be_resent_without_a_question(core):
     refused = an_activity(core, running, REFUSED)
     fail(core, running)
 
-    decided(core, refused, Decision.RESEND)
+    record_decision(core, refused, Decision.RESEND)
 
     assert begin_call(core, an_intent(running)) == StartedCall(refused.seq, 2, False)
 
 
 def test_second_decision_is_refused_as_too_late(core):
-    _, activity = asked(core)
+    _, activity = suspend_in_doubt(core)
     question_id = the_question(core)["id"]
-    decided(core, activity)
-    before = everything(core)
+    record_decision(core, activity)
+    before = dump_tables(core)
 
     with pytest.raises(StateRefused, match="is DONE: happened: decided by ada; nothing was written"):
-        decided(core, activity, Decision.RESEND, decided_by="bob")
+        record_decision(core, activity, Decision.RESEND, decided_by="bob")
     with pytest.raises(StateRefused, match=r'too late: .* was answered by ada with "happened"'):
         core.do(core.tasks.answer, question_id, "resend", answered_by="bob")
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, None])
 def test_decision_about_a_certain_activity_is_refused(core, end):
     activity = an_activity(core, begin(core), end)
-    before = everything(core)
+    before = dump_tables(core)
 
     with pytest.raises(StateRefused):
-        decided(core, activity, Decision.GIVE_UP)
-    assert everything(core) == before
+        record_decision(core, activity, Decision.GIVE_UP)
+    assert dump_tables(core) == before
 
 
 def test_decision_about_an_unknown_key_is_refused(core):
@@ -217,7 +219,7 @@ def test_decision_about_an_unknown_key_is_refused(core):
 
 
 @pytest.mark.parametrize(
-    ("decision", "how", "told"),
+    ("decision", "how", "message"),
     [
         (Decision.RESEND, {"reference": "pi_7"}, "a reference is for what happened"),
         (Decision.GIVE_UP, {"reference": "pi_7"}, "a reference is for what happened"),
@@ -232,40 +234,40 @@ def test_decision_about_an_unknown_key_is_refused(core):
         (Decision.HAPPENED, {"decided_by": "\ud800"}, "lone surrogate"),
     ],
 )
-def test_invalid_decision_is_refused_and_the_question_stays_open(core, decision, how, told):
-    _, activity = asked(core)
-    before = everything(core)
+def test_invalid_decision_is_refused_and_the_question_stays_open(core, decision, how, message):
+    _, activity = suspend_in_doubt(core)
+    before = dump_tables(core)
 
-    with pytest.raises(InvalidInput, match=told):
-        decided(core, activity, decision, **how)
-    assert everything(core) == before
+    with pytest.raises(InvalidInput, match=message):
+        record_decision(core, activity, decision, **how)
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("how", [{"reference": ""}, {"reference": "\n"}, {"note": "x" * (NOTE_MAX + 1)}])
 def test_invalid_answer_is_refused_like_the_same_decision(core, how):
-    asked(core)
-    before = everything(core)
+    suspend_in_doubt(core)
+    before = dump_tables(core)
 
     with pytest.raises(InvalidInput):
         core.do(core.tasks.answer, the_question(core)["id"], "happened", answered_by="ada", **how)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("choice", ["Happened", "give_up", "yes", ""])
 def test_answer_outside_the_options_decides_nothing(core, choice):
-    asked(core)
-    before = everything(core)
+    suspend_in_doubt(core)
+    before = dump_tables(core)
 
     with pytest.raises(InvalidInput, match="not an option; choose one of: happened, resend, 'give up'"):
         core.do(core.tasks.answer, the_question(core)["id"], choice, answered_by="ada")
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("reference", ["x" * REFERENCE_MAX, "7", "Überweisung №1 \N{SNOWMAN}", '"; DROP'])
 def test_reference_of_a_decision_is_kept_literally(core, reference):
-    _, activity = asked(core)
+    _, activity = suspend_in_doubt(core)
 
-    decided(core, activity, reference=reference, note="x" * NOTE_MAX)
+    record_decision(core, activity, reference=reference, note="x" * NOTE_MAX)
 
     assert look_at(core, 1).provider_ref == reference
     assert rows(core, "activity_decisions")[0]["reference"] == reference
@@ -274,22 +276,22 @@ def test_reference_of_a_decision_is_kept_literally(core, reference):
 @pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET])
 def test_reference_is_refused_for_a_question_without_an_activity(core, kind):
     suspend(core, begin(core), a_question(kind=kind))
-    before = everything(core)
+    before = dump_tables(core)
 
     with pytest.raises(InvalidInput, match="a reference is for an irreversible action that happened"):
         core.do(core.tasks.answer, the_question(core)["id"], "send", reference="pi_7", answered_by="ada")
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
-# A wait that is not for it
+# Waits for something else
 
 
 @pytest.mark.parametrize("decision", Decision)
 def test_wait_that_begins_after_the_decision_continues_at_once(core, decision):
-    running, activity = in_doubt(core)
-    decided(core, activity, decision)
+    running, activity = begin_in_doubt(core)
+    record_decision(core, activity, decision)
 
-    follows = suspend(core, running, for_answer(activity))
+    follows = suspend(core, running, wait_for_decision(activity))
 
     assert follows.due_at == core.clock.now()
     task = look(core, running.task.id)
@@ -300,29 +302,29 @@ def test_wait_that_begins_after_the_decision_continues_at_once(core, decision):
 
 
 def test_answer_does_not_wake_a_task_that_waits_for_something_else(core):
-    """Its task failed, was tried again, and waits for an event by now."""
-    running, activity = in_doubt(core)
+    """The task failed, was retried, and now waits for an event."""
+    running, activity = begin_in_doubt(core)
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
     suspend(core, enter_next(core), for_event("paid"))
     before = rows(core, "waits") + rows(core, "tasks")
 
-    decided(core, activity)
+    record_decision(core, activity)
 
     assert rows(core, "waits") + rows(core, "tasks") == before
     assert questions(core) == [("activity", "ANSWERED")]
 
 
 def test_answer_resolves_the_wait_of_its_own_question_only(core, clock):
-    """The wait for it ended at the deadline, and the turn waits for an event by now."""
+    """The wait for the answer ended at the deadline, and the turn now waits for an event."""
     running, activity = begin_with_deadline(core)
-    suspend(core, running, for_answer(activity))
+    suspend(core, running, wait_for_decision(activity))
     clock.advance(HOUR)
     suspend(core, enter_next(core, deadline=HOUR), for_event("paid", until=clock.now() + HOUR))
     assert the_question(core)["wait_seq"] == 1
     before = rows(core, "waits") + rows(core, "triggers")
 
-    decided(core, activity)
+    record_decision(core, activity)
 
     assert rows(core, "waits") + rows(core, "triggers") == before
     assert [(row["name"], row["resolved_by"]) for row in rows(core, "waits")] == [
@@ -333,13 +335,13 @@ def test_answer_resolves_the_wait_of_its_own_question_only(core, clock):
 
 
 def test_repeated_call_withdraws_the_question(core):
-    """Its provider drops a second call, and its task, tried again, came to it while the question was open."""
-    running, activity = in_doubt(core)
+    """The provider ignores repeated calls. The retried task repeats the call while the question is open."""
+    running, activity = begin_in_doubt(core)
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
     again = enter_next(core)
 
-    [call] = core.do(core.acts.begin_all, [act(again, again=activity)])
+    [call] = core.do(core.acts.begin_all, [make_act(again, again=activity)])
 
     assert call == StartedCall(activity.seq, 2, True, mark=1)
     assert questions(core) == [("activity", "WITHDRAWN")]
@@ -348,10 +350,10 @@ def test_repeated_call_withdraws_the_question(core):
     ]
 
 
-# The end of its task
+# The end of the task
 
 
-def ends(core: VirtualCore, running: Running, how: str) -> TaskStatus:
+def end_task(core: VirtualCore, running: Running, how: str) -> TaskStatus:
     match how:
         case "done":
             finish(core, running)
@@ -364,22 +366,22 @@ def ends(core: VirtualCore, running: Running, how: str) -> TaskStatus:
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
 def test_task_end_with_an_act_in_doubt_leaves_a_question_without_a_wait(core, how):
-    running, activity = in_doubt(core)
+    running, activity = begin_in_doubt(core)
 
-    status = ends(core, running, how)
+    status = end_task(core, running, how)
 
     assert status == how.upper()
     question = the_question(core)
     assert (question["kind"], question["activity_seq"], question["task_seq"]) == ("activity", 1, running.task.seq)
     assert (question["wait_seq"], question["expires_at"]) == (None, None)
-    assert decided(core, activity).status is ActivityStatus.DONE
+    assert record_decision(core, activity).status is ActivityStatus.DONE
     assert questions(core) == [("activity", "ANSWERED")]
     assert look(core, running.task.id).status is status
 
 
 @pytest.mark.parametrize("decision", Decision)
 def test_answer_after_the_end_of_the_task_does_not_change_the_task(core, decision):
-    running, activity = asked(core)
+    running, activity = suspend_in_doubt(core)
     core.do(core.tasks.cancel, running.task.id)
     before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
 
@@ -390,7 +392,7 @@ def test_answer_after_the_end_of_the_task_does_not_change_the_task(core, decisio
 
 
 def test_question_of_a_cancelled_waiting_task_stays_and_loses_its_wait(core):
-    running, _ = asked(core)
+    running, _ = suspend_in_doubt(core)
     assert the_question(core)["wait_seq"] == 1
     question_id = the_question(core)["id"]
 
@@ -412,7 +414,7 @@ def test_question_exists_for_each_act_in_doubt_and_no_other(core):
 
 
 def test_question_is_not_asked_while_a_later_turn_will_resolve_the_doubt(core):
-    running, _ = in_doubt(core)
+    running, _ = begin_in_doubt(core)
 
     core.do(core.acts.ask_at_end, [running.task.seq])
     go_on(core, running)
@@ -421,7 +423,7 @@ def test_question_is_not_asked_while_a_later_turn_will_resolve_the_doubt(core):
 
 
 def test_tasks_of_a_batch_are_each_asked_about_their_own_doubts(core):
-    first, second = in_doubt(core)[0], in_doubt(core)[0]
+    first, second = begin_in_doubt(core)[0], begin_in_doubt(core)[0]
     fail(core, first)
     assert [row["task_seq"] for row in rows(core, "questions")] == [first.task.seq]
 
@@ -431,7 +433,7 @@ def test_tasks_of_a_batch_are_each_asked_about_their_own_doubts(core):
 
 
 def test_question_survives_a_task_retry_and_is_not_asked_twice(core):
-    running, activity = in_doubt(core)
+    running, activity = begin_in_doubt(core)
     fail(core, running)
     question_id = the_question(core)["id"]
 
@@ -442,28 +444,28 @@ def test_question_survives_a_task_retry_and_is_not_asked_twice(core):
     assert the_question(core)["id"] == question_id
 
     core.do(core.tasks.retry, running.task.id)
-    suspend(core, enter_next(core), for_answer(activity))
+    suspend(core, enter_next(core), wait_for_decision(activity))
     assert the_question(core)["id"] == question_id
     [wait] = rows(core, "waits")
     assert the_question(core)["wait_seq"] == wait["seq"]
 
     core.do(core.tasks.answer, question_id, "happened", answered_by="ada")
-    told = json.loads(enter_next(core).entry.waits["activity:1.1~1"].value_json or "")
-    assert told == {"by": "ada", "decision": "happened", "reference": None}
+    value = json.loads(enter_next(core).entry.waits["activity:1.1~1"].value_json or "")
+    assert value == {"by": "ada", "decision": "happened", "reference": None}
     assert questions(core) == [("activity", "ANSWERED")]
 
 
 def test_decision_about_a_failed_task_holds_at_its_retry(core):
-    running, activity = in_doubt(core)
+    running, activity = begin_in_doubt(core)
     fail(core, running)
-    decided(core, activity, Decision.RESEND)
+    record_decision(core, activity, Decision.RESEND)
     core.do(core.tasks.retry, running.task.id)
 
     assert begin_call(core, an_intent(enter_next(core))) == StartedCall(activity.seq, 2, False)
 
 
 def test_doubt_of_an_ended_task_is_asked_about_at_boot(core):
-    """Its process died while it called, and the task had been ended from outside."""
+    """The process was killed during the call, and the task was ended from outside."""
     running = begin(core)
     an_activity(core, running, None)
     fail(core, running)
@@ -487,7 +489,7 @@ def test_boot_asks_nothing_about_a_task_that_continues(core):
 
 def test_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clock):
     running, activity = begin_with_deadline(core)
-    suspend(core, running, for_answer(activity))
+    suspend(core, running, wait_for_decision(activity))
     [timer] = core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'")
     assert timer["due_at"] == NEW_YEAR + HOUR
     question_id = the_question(core)["id"]
@@ -505,10 +507,10 @@ def test_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clock):
 
 def test_answer_before_the_deadline_brings_the_single_trigger_forward(core, clock):
     running, activity = begin_with_deadline(core)
-    suspend(core, running, for_answer(activity))
+    suspend(core, running, wait_for_decision(activity))
     clock.advance(60)
 
-    decided(core, activity)
+    record_decision(core, activity)
 
     assert core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'") == [{"due_at": NEW_YEAR + 60}]
     assert enter_next(core, deadline=HOUR).entry.resume == "ANSWER"
@@ -518,7 +520,7 @@ def test_answer_before_the_deadline_brings_the_single_trigger_forward(core, cloc
 
 def test_answer_after_the_deadline_decides_the_activity_and_wakes_no_task(core, clock):
     running, activity = begin_with_deadline(core)
-    suspend(core, running, for_answer(activity))
+    suspend(core, running, wait_for_decision(activity))
     clock.advance(HOUR)
     fail(core, enter_next(core, deadline=HOUR))
     before = rows(core, "tasks") + rows(core, "triggers") + rows(core, "waits")
@@ -534,10 +536,10 @@ def begin_with_deadline(core: VirtualCore) -> tuple[Running, Activity]:
     return running, an_activity(core, running, UNKNOWN)
 
 
-# A key that was used for something else
+# Conflicts of an idempotency key
 
 
-def conflicted(core: VirtualCore) -> Running:
+def fail_with_conflict(core: VirtualCore) -> Running:
     running = begin(core)
     an_activity(core, running, DONE)
     fail(core, running, CONFLICT)
@@ -545,7 +547,7 @@ def conflicted(core: VirtualCore) -> Running:
 
 
 def test_idempotency_conflict_of_a_task_is_put_to_a_person(core):
-    running = conflicted(core)
+    running = fail_with_conflict(core)
 
     [question] = core.do(core.tasks.questions, 10)
 
@@ -557,7 +559,7 @@ def test_idempotency_conflict_of_a_task_is_put_to_a_person(core):
 
 
 def test_answer_to_a_conflict_retries_the_turn_or_leaves_the_task(core):
-    first, second = conflicted(core), conflicted(core)
+    first, second = fail_with_conflict(core), fail_with_conflict(core)
     retried, left = rows(core, "questions")
 
     core.do(core.tasks.answer, retried["id"], "retry", answered_by="ada")
@@ -568,11 +570,11 @@ def test_answer_to_a_conflict_retries_the_turn_or_leaves_the_task(core):
     assert questions(core) == [("conflict", "ANSWERED"), ("conflict", "ANSWERED")]
 
 
-@pytest.mark.parametrize("hand", ["retry", "requeue"])
-def test_manual_retry_withdraws_the_conflict_question(core, hand):
-    running = conflicted(core)
+@pytest.mark.parametrize("command", ["retry", "requeue"])
+def test_manual_retry_withdraws_the_conflict_question(core, command):
+    running = fail_with_conflict(core)
 
-    if hand == "retry":
+    if command == "retry":
         core.do(core.tasks.retry, running.task.id)
     else:
         core.do(core.triggers.requeue, running.claim.id)
@@ -583,7 +585,7 @@ def test_manual_retry_withdraws_the_conflict_question(core, hand):
 
 
 def test_repeated_conflict_is_asked_about_again(core):
-    running = conflicted(core)
+    running = fail_with_conflict(core)
     core.do(core.tasks.retry, running.task.id)
 
     fail(core, enter_next(core), CONFLICT)
@@ -592,7 +594,7 @@ def test_repeated_conflict_is_asked_about_again(core):
 
 
 def test_doubts_beside_a_conflict_are_asked_about_and_survive_a_retry(core):
-    running, _ = in_doubt(core)
+    running, _ = begin_in_doubt(core)
     fail(core, running, CONFLICT)
     assert questions(core) == [("activity", "OPEN"), ("conflict", "OPEN")]
 
@@ -603,7 +605,7 @@ def test_doubts_beside_a_conflict_are_asked_about_and_survive_a_retry(core):
 
 @pytest.mark.parametrize("answer", [None, "leave"])
 def test_boot_with_an_open_call_does_not_ask_about_the_conflict_again(core, answer):
-    """One of its acts was a conflict, another was on its way when the process died."""
+    """One activity of the task was a conflict, and another was being called when the process was killed."""
     running = begin(core)
     an_activity(core, running, None)
     fail(core, running, CONFLICT)
@@ -630,18 +632,18 @@ def test_failure_of_another_kind_raises_no_conflict_question(core):
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
 @pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET, QuestionKind.STALLED])
 def test_open_questions_of_an_ended_task_are_withdrawn(core, how, kind):
-    running, _ = in_doubt(core)
+    running, _ = begin_in_doubt(core)
     question = a_question(kind=kind).question
     assert question is not None
     core.do(core.acts._questions.ask, core.clock.new_id(), running.task.seq, None, question, None)
 
-    ends(core, running, how)
+    end_task(core, running, how)
 
     assert questions(core) == [(kind, "WITHDRAWN"), ("activity", "OPEN")]
 
 
 def test_reentered_turn_withdraws_only_the_stall_question(core):
-    running, _ = in_doubt(core)
+    running, _ = begin_in_doubt(core)
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
     question = a_question(kind=QuestionKind.STALLED).question
@@ -653,19 +655,19 @@ def test_reentered_turn_withdraws_only_the_stall_question(core):
     assert questions(core) == [("activity", "OPEN"), ("stalled", "WITHDRAWN")]
 
 
-# What a turn writes while it runs
+# Writes of a running turn
 
 
-def told(running: Running, type_: EventType, **event: Any) -> NewEvent:
+def make_event(running: Running, type_: EventType, **event: Any) -> NewEvent:
     return event_of(running, None)._replace(type=type_, **event)
 
 
-def act(running: Running, place: str = "1.1", again: Activity | None = None, **event: Any) -> NewAct:
-    return NewAct(an_intent(running, place), told(running, EventType.ACTIVITY_INTENT, **event), again)
+def make_act(running: Running, place: str = "1.1", again: Activity | None = None, **event: Any) -> NewAct:
+    return NewAct(an_intent(running, place), make_event(running, EventType.ACTIVITY_INTENT, **event), again)
 
 
-def recorded(core: VirtualCore) -> list[tuple[str, int | None]]:
-    """What the records say of activities: the type of the event, and of which."""
+def recorded_activities(core: VirtualCore) -> list[tuple[str, int | None]]:
+    """Return the type and the activity of each event about an activity."""
     found = [
         (row["type"], row["activity_seq"]) for row in core.rows("SELECT * FROM events ORDER BY execution_seq, seq")
     ]
@@ -674,17 +676,17 @@ def recorded(core: VirtualCore) -> list[tuple[str, int | None]]:
 
 def test_intent_and_outcome_are_in_the_record_with_their_activity(core):
     running = begin(core)
-    [call] = core.do(core.acts.begin_all, [act(running)])
-    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
+    [call] = core.do(core.acts.begin_all, [make_act(running)])
+    end = ActEnd(call, DONE, make_event(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
 
     assert core.do(core.acts.settle_all, [end]) == [True]
 
-    assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
+    assert recorded_activities(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
 
 
 def test_turn_that_lost_its_trigger_begins_no_call_and_its_batch_continues(core):
     lost, holding = begin(core), begin(core)
-    batch = [act(lost, lease_token="9-9"), act(holding), act(lost, "1.2", lease_token="9-9")]
+    batch = [make_act(lost, lease_token="9-9"), make_act(holding), make_act(lost, "1.2", lease_token="9-9")]
 
     first, call, last = core.do(core.acts.begin_all, batch)
 
@@ -692,83 +694,83 @@ def test_turn_that_lost_its_trigger_begins_no_call_and_its_batch_continues(core)
     assert isinstance(last, LeaseLost)
     assert call == StartedCall(1, 1, False, mark=1)
     assert [row["task_id"] for row in rows(core, "activity_log")] == [holding.task.id]
-    assert recorded(core) == [("ACTIVITY_INTENT", 1)]
+    assert recorded_activities(core) == [("ACTIVITY_INTENT", 1)]
 
 
 def test_commit_that_begins_calls_has_a_unique_mark(core):
     running = begin(core)
-    together = [act(running, place=place) for place in ("1.1", "1.2")]
+    together = [make_act(running, place=place) for place in ("1.1", "1.2")]
 
     marks = [call.mark for call in core.do(core.acts.begin_all, together)]
-    assert [call.mark for call in core.do(core.acts.begin_all, [act(running, place="1.3")])] == [2]
+    assert [call.mark for call in core.do(core.acts.begin_all, [make_act(running, place="1.3")])] == [2]
     assert marks == [1, 1]
 
-    other = act(running)
+    other = make_act(running)
     core.do(core.acts.begin_all, [other._replace(intent=other.intent._replace(args_hash="another"))])
     assert core.do(call_mark) == 2, "a conflict begins no call"
 
 
 def test_outcome_is_written_although_the_turn_lost_its_trigger(core):
     running = begin(core)
-    [call] = core.do(core.acts.begin_all, [act(running)])
-    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq, lease_token="9-9"))
+    [call] = core.do(core.acts.begin_all, [make_act(running)])
+    end = ActEnd(call, DONE, make_event(running, EventType.ACTIVITY_DONE, activity_seq=call.seq, lease_token="9-9"))
 
     assert core.do(core.acts.settle_all, [end]) == [True]
 
     assert look_at(core, call.seq).status is ActivityStatus.DONE
-    assert recorded(core) == [("ACTIVITY_INTENT", 1)]
+    assert recorded_activities(core) == [("ACTIVITY_INTENT", 1)]
 
 
 def test_late_outcome_is_not_in_the_record(core):
     running = begin(core)
-    [call] = core.do(core.acts.begin_all, [act(running)])
-    end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
+    [call] = core.do(core.acts.begin_all, [make_act(running)])
+    end = ActEnd(call, DONE, make_event(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
     core.do(core.acts.settle_all, [end])
 
     assert core.do(core.acts.settle_all, [end]) == [False]
-    assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
+    assert recorded_activities(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
 
 
 def test_policy_repeat_is_in_the_record_as_a_call_and_a_decision(core):
-    running, doubt = in_doubt(core)
+    running, doubt = begin_in_doubt(core)
 
-    [call] = core.do(core.acts.begin_all, [act(running, again=doubt)])
+    [call] = core.do(core.acts.begin_all, [make_act(running, again=doubt)])
 
     assert call == StartedCall(doubt.seq, 2, True, mark=1)
     [row] = rows(core, "activity_decisions")
     assert (row["decision"], row["decided_by"]) == ("resend", "policy ask")
-    assert recorded(core) == [("ACTIVITY_INTENT", doubt.seq)]
+    assert recorded_activities(core) == [("ACTIVITY_INTENT", doubt.seq)]
 
 
 def test_policy_repeat_is_skipped_after_a_manual_decision(core):
-    running, doubt = in_doubt(core)
-    found = decided(core, doubt, Decision.GIVE_UP)
+    running, doubt = begin_in_doubt(core)
+    found = record_decision(core, doubt, Decision.GIVE_UP)
     before = rows(core, "activity_decisions")
 
-    assert core.do(core.acts.begin_all, [act(running, again=doubt)]) == [found]
+    assert core.do(core.acts.begin_all, [make_act(running, again=doubt)]) == [found]
 
     assert rows(core, "activity_decisions") == before
-    assert recorded(core) == []
+    assert recorded_activities(core) == []
 
 
 def test_policy_decision_withdraws_the_question(core):
-    """Asked about when its task failed; tried again, it has the provider asked."""
-    running, doubt = in_doubt(core)
+    """The failed task asked a person. The retried task asks the provider."""
+    running, doubt = begin_in_doubt(core)
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
     again = enter_next(core)
-    event = told(again, EventType.ACTIVITY_RESOLVED, activity_seq=doubt.seq)
+    event = make_event(again, EventType.ACTIVITY_RESOLVED, activity_seq=doubt.seq)
 
     found = core.do(core.acts.decide, doubt, Decision.HAPPENED, "reconcile", "pi_7", event)
 
     assert (found.status, found.provider_ref) == (ActivityStatus.DONE, "pi_7")
     assert questions(core) == [("activity", "WITHDRAWN")]
-    assert recorded(core) == [("ACTIVITY_RESOLVED", doubt.seq)]
+    assert recorded_activities(core) == [("ACTIVITY_RESOLVED", doubt.seq)]
     assert [row["decided_by"] for row in rows(core, "activity_decisions")] == ["reconcile"]
 
 
 def test_open_intent_is_found_again_by_its_own_attempt(core):
-    """Its turn was cancelled while it was being written, and cannot know whether it was."""
+    """The turn was cancelled during the write, so it does not know whether the intent was written."""
     running = begin(core)
     intent = an_intent(running)
     assert core.do(core.acts.intent_of, intent) is None

@@ -33,8 +33,8 @@ from tests.support.task_steps import (
 from tests.support.trigger_steps import BROKEN, claim_all, claim_one, emit, start
 
 
-def cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
-    """The row of a task that is cancelled, with nothing left that could go on with it."""
+def assert_cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
+    """Assert that a task is cancelled without open waits, questions and triggers, and return its row."""
     [row] = core.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
     assert (row["status"], row["error_code"]) == ("CANCELLED", ErrorCode.WORKFLOW_ABORTED), row
     assert row["ended_at"] == core.clock.now()
@@ -55,7 +55,7 @@ def test_waiting_task_is_cancelled_at_once_and_its_question_withdrawn(core, cloc
 
     core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
     assert [(wait["resolved_by"], wait["value_json"]) for wait in rows(core, "waits")] == [("end", "null")]
     assert [question["status"] for question in rows(core, "questions")] == ["WITHDRAWN"]
 
@@ -66,7 +66,7 @@ def test_task_in_backoff_is_cancelled_at_once(core):
 
     core.do(core.tasks.cancel, running.task.id)
 
-    cancelled(core, running.task.id)
+    assert_cancelled(core, running.task.id)
 
 
 def test_task_with_an_unstarted_claim_is_cancelled_and_the_start_refused(core):
@@ -78,7 +78,7 @@ def test_task_with_an_unstarted_claim_is_cancelled_and_the_start_refused(core):
 
     with pytest.raises(LeaseLost):
         start(core, followed.claim)
-    cancelled(core, running.task.id)
+    assert_cancelled(core, running.task.id)
 
 
 def test_running_task_is_asked_to_unwind_and_then_cancelled(core):
@@ -88,7 +88,7 @@ def test_running_task_is_asked_to_unwind_and_then_cancelled(core):
     assert core.do(core.claims.cancel_requests, 1) == [running.claim.seq]
 
     unwind(core, running)
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
     [trigger] = rows(core, "triggers")
     assert (trigger["status"], trigger["reason"]) == ("DONE", "changed my mind")
 
@@ -100,7 +100,7 @@ def test_cancel_may_be_requested_again_during_the_unwind(core):
     core.do(core.tasks.cancel, running.task.id, "me too")
 
     unwind(core, running)
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_cancelled_turn_that_suspends_does_not_wait(core):
@@ -109,7 +109,7 @@ def test_cancelled_turn_that_suspends_does_not_wait(core):
 
     suspend(core, running, for_event("paid"))
 
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
     assert rows(core, "waits") == []
 
 
@@ -119,7 +119,7 @@ def test_cancelled_turn_that_continues_has_no_next_turn(core):
 
     assert go_on(core, running, claim_next=True) == Followed(ended=True)
 
-    assert cancelled(core, running.task.id)["turn"] == 1
+    assert assert_cancelled(core, running.task.id)["turn"] == 1
 
 
 def test_cancelled_turn_that_fails_is_not_retried(core):
@@ -128,7 +128,7 @@ def test_cancelled_turn_that_fails_is_not_retried(core):
 
     fail(core, running, BROKEN)
 
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_turn_that_returned_before_the_cancellation_is_done(core):
@@ -147,7 +147,7 @@ def test_task_without_a_trigger_is_cancelled_at_once(core):
 
     core.do(core.tasks.cancel, running.task.id)
 
-    cancelled(core, running.task.id)
+    assert_cancelled(core, running.task.id)
 
 
 def test_ended_task_cannot_be_cancelled(core):
@@ -190,7 +190,7 @@ def test_task_is_cancelled_with_the_trigger_of_its_turn(core):
 
     core.do(core.triggers.cancel, followed.claim.id, "by hand")
 
-    assert cancelled(core, running.task.id)["reason"] == "by hand"
+    assert assert_cancelled(core, running.task.id)["reason"] == "by hand"
 
 
 def test_waiting_task_is_cancelled_with_its_timer(core, clock):
@@ -199,7 +199,7 @@ def test_waiting_task_is_cancelled_with_its_timer(core, clock):
 
     core.do(core.triggers.cancel, rows(core, "triggers")[-1]["id"])
 
-    cancelled(core, running.task.id)
+    assert_cancelled(core, running.task.id)
 
 
 def test_task_in_backoff_is_cancelled_when_its_trigger_is_superseded(core):
@@ -221,7 +221,7 @@ def test_child_that_expires_before_its_start_is_cancelled_as_stale(core, clock):
     with pytest.raises(StateRefused, match="expired"):
         start(core, claim)
 
-    assert cancelled(core, child)["reason"] == "stale"
+    assert assert_cancelled(core, child)["reason"] == "stale"
 
 
 def test_task_with_a_poisoned_turn_fails_in_the_same_commit(core):
@@ -262,7 +262,7 @@ def test_cancel_request_survives_the_daemon_and_is_applied_by_the_next(core, how
 
     start_daemon(core)
 
-    assert cancelled(core, running.task.id)["reason"] == "changed my mind"
+    assert assert_cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
 def test_unrelated_trigger_of_a_task_may_end_in_any_way(core):

@@ -1,4 +1,4 @@
-"""Crashes of a turn: they make it a suspect, and then poison, only while it completes nothing between them."""
+"""Crashes of a turn that completes nothing between them: the turn becomes a suspect, and then poison."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.trigger_steps import claim_all, look
 
 
 def crash(core: VirtualCore, running: Running, epoch: int) -> Trigger:
-    """Let the process die, and the next epoch boot. Return the trigger."""
+    """Simulate a killed process and the boot of the next epoch, and return the trigger."""
     core.do(core.claims.reclaim, epoch + 1)
     return look(core, running.claim.id)
 
@@ -24,7 +24,7 @@ def enter_again(core: VirtualCore, epoch: int) -> Running:
     return running
 
 
-def test_turn_that_completes_a_step_in_each_life_is_never_a_suspect(core):
+def test_turn_that_completes_a_step_before_each_crash_is_never_a_suspect(core):
     running = begin(core)
     for epoch in range(1, 11):
         complete(core, running, f"step:{epoch}")
@@ -34,7 +34,7 @@ def test_turn_that_completes_a_step_in_each_life_is_never_a_suspect(core):
         assert not must_run_alone(running.claim)
 
 
-def test_completed_step_forgives_the_crashes_before(core):
+def test_completed_step_resets_the_crash_count(core):
     running = begin(core)
     counts = []
     for epoch in range(1, 6):
@@ -46,7 +46,7 @@ def test_completed_step_forgives_the_crashes_before(core):
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_step_of_an_earlier_life_forgives_no_later_crash(core, is_alone):
+def test_step_before_a_crash_resets_the_count_of_no_later_crash(core, is_alone):
     running = begin(core)
     complete(core, running)
     crash(core, running, 1)
@@ -58,7 +58,7 @@ def test_step_of_an_earlier_life_forgives_no_later_crash(core, is_alone):
     assert (trigger.status, trigger.crash_count) == (TriggerStatus.DEAD if is_alone else TriggerStatus.PENDING, 3)
 
 
-def test_attempts_that_failed_are_still_spent_after_crashes_are_forgiven(core):
+def test_failed_attempts_still_count_after_the_crash_count_is_reset(core):
     running = begin(core)
     core.do(lambda tx: tx.run("UPDATE triggers SET attempts = attempts + 2"))
     for epoch in (1, 2):

@@ -1,4 +1,4 @@
-"""Deadlines of whole tasks, which no wait and no backoff outlasts."""
+"""Deadlines of whole tasks, which end each wait and each backoff."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.task_steps import (
 )
 from tests.support.trigger_steps import BROKEN
 
-A_DAY_LATER = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
+DAILY_BACKOFF = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
 
 
 def test_deadline_counts_from_the_first_start_across_turns(core, clock):
@@ -49,8 +49,8 @@ def test_deadline_of_a_child_counts_from_its_own_first_start(core, clock):
     assert running.task.deadline_at == look(core, child).deadline_at == clock.now() + HOUR
 
 
-def due(core: VirtualCore) -> float:
-    """When the only live trigger is due, from the beginning on."""
+def seconds_until_due(core: VirtualCore) -> float:
+    """Return the seconds from the start of the test until the only live trigger is due."""
     [row] = core.rows("SELECT due_at FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
     return float(row["due_at"]) - NEW_YEAR
 
@@ -58,13 +58,13 @@ def due(core: VirtualCore) -> float:
 def test_wait_beyond_the_deadline_has_its_trigger_at_the_deadline(core, clock):
     suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 2 * HOUR))
 
-    assert due(core) == HOUR
+    assert seconds_until_due(core) == HOUR
 
 
 def test_wait_that_ends_before_the_deadline_keeps_its_time(core, clock):
     suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 60))
 
-    assert due(core) == 60
+    assert seconds_until_due(core) == 60
 
 
 def test_wait_without_end_has_a_trigger_at_the_deadline(core):
@@ -72,7 +72,7 @@ def test_wait_without_end_has_a_trigger_at_the_deadline(core):
         running = begin(core, deadline=HOUR)
         suspend(core, running, wait)
 
-        assert due(core) == HOUR
+        assert seconds_until_due(core) == HOUR
         core.do(core.tasks.cancel, running.task.id)
 
 
@@ -88,9 +88,9 @@ def test_question_open_at_the_deadline_expires(core, clock):
 def test_backoff_ends_with_the_deadline_at_the_latest(core):
     running = begin(core, deadline=HOUR)
 
-    fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=A_DAY_LATER)
+    fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=DAILY_BACKOFF)
 
-    assert due(core) == HOUR
+    assert seconds_until_due(core) == HOUR
 
 
 def test_backoff_that_ends_before_the_deadline_is_unchanged(core):
@@ -98,7 +98,7 @@ def test_backoff_that_ends_before_the_deadline_is_unchanged(core):
 
     fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=RetryPolicy(base=60, cap=60))
 
-    assert 30 <= due(core) <= 60
+    assert 30 <= seconds_until_due(core) <= 60
 
 
 def test_snooze_ends_with_the_deadline(core, clock):
@@ -106,7 +106,7 @@ def test_snooze_ends_with_the_deadline(core, clock):
 
     fail(core, running, limited_outcome(running.task.deadline_at, Snoozed(until=clock.now() + 2 * HOUR)))
 
-    assert due(core) == HOUR
+    assert seconds_until_due(core) == HOUR
 
 
 def test_deadline_limits_only_work_that_returns():

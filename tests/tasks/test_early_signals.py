@@ -43,7 +43,7 @@ def test_early_mail_is_delivered_to_the_right_task(core):
     signal(core, second, "b")
     signal(core, first, "a")
 
-    emit(core)  # a third, which was sent nothing
+    emit(core)  # a third task, without a signal
     for claim in claim_all(core):
         enter(core, claim)
 

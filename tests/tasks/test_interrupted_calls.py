@@ -14,8 +14,8 @@ from tests.support.task_steps import Running, begin, enter_next, event_of, rows,
 from tests.support.trigger_steps import claim_all
 
 
-def act(core: VirtualCore, running: Running, place: str = "1.1", end: CallOutcome | None = None) -> StartedCall:
-    """An act of a running turn, as the engine writes it; None: it is being called."""
+def begin_act(core: VirtualCore, running: Running, place: str = "1.1", end: CallOutcome | None = None) -> StartedCall:
+    """Write an activity of a running turn as the engine does; without an end, it is being called."""
     event = event_of(running, None)._replace(type=EventType.ACTIVITY_INTENT)
     [begun] = core.do(core.acts.begin_all, [NewAct(an_intent(running, place), event)])
     assert isinstance(begun, StartedCall), begun
@@ -35,29 +35,29 @@ def events(core: VirtualCore, record_seq: int) -> list[str]:
 def test_killed_daemon_leaves_its_calls_in_doubt_and_marks_their_records(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
-    act(core, running, "1.1", DONE)
-    act(core, running, "1.2")
-    act(core, running, "1.3")
+    begin_act(core, running, "1.1", DONE)
+    begin_act(core, running, "1.2")
+    begin_act(core, running, "1.3")
 
     boot = start_daemon(core)
 
     assert boot.in_doubt == 2
     assert [row["status"] for row in rows(core, "activity_log")] == ["DONE", "UNKNOWN", "UNKNOWN"]
     assert {row["reason"] for row in rows(core, "activity_log")[1:]} == {"the process ended before it knew"}
-    told = events(core, running.record.seq)
-    assert told.count("ACTIVITY_UNKNOWN") == 2
+    types = events(core, running.record.seq)
+    assert types.count("ACTIVITY_UNKNOWN") == 2
     [first, second] = [
         json.loads(row["payload_json"])
         for row in core.rows("SELECT * FROM events WHERE type = 'ACTIVITY_UNKNOWN' ORDER BY execution_seq, seq")
     ]
     assert (first["key"][-3:], second["key"][-3:]) == ("1.2", "1.3")
-    assert rows(core, "questions") == []  # its turn comes to them again
+    assert rows(core, "questions") == []  # the turn calls the actions again
 
 
-def test_boot_that_dies_is_repeated_and_reports_doubt_once(core):
+def test_repeated_boot_after_a_crash_reports_doubt_once(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
-    act(core, running)
+    begin_act(core, running)
 
     assert [start_daemon(core).in_doubt for _ in range(3)] == [1, 0, 0]
     assert events(core, running.record.seq).count("ACTIVITY_UNKNOWN") == 1
@@ -67,7 +67,7 @@ def test_earlier_doubts_and_decisions_are_unchanged_by_a_boot(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     for n, decision in enumerate([None, *Decision], 1):
-        begun = act(core, running, f"1.{n}", UNKNOWN)
+        begun = begin_act(core, running, f"1.{n}", UNKNOWN)
         if decision is not None:
             decide(core, look(core, begun.seq), decision)
     before = rows(core, "activity_log")
@@ -80,21 +80,21 @@ def test_earlier_doubts_and_decisions_are_unchanged_by_a_boot(core):
 def test_clean_shutdown_with_a_stuck_call_leaves_doubt_and_closes_the_record_later(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
-    act(core, running)
+    begin_act(core, running)
 
     stop_daemon(core, boot.epoch)
 
     assert [row["status"] for row in rows(core, "activity_log")] == ["UNKNOWN"]
-    told = events(core, running.record.seq)
-    assert told[-2:] == ["ACTIVITY_UNKNOWN", "ATTEMPT_RELEASED"]
+    types = events(core, running.record.seq)
+    assert types[-2:] == ["ACTIVITY_UNKNOWN", "ATTEMPT_RELEASED"]
     assert start_daemon(core).in_doubt == 0
 
 
 def test_poisoned_task_is_asked_about_the_action_in_progress(core):
-    """Each of its turns kills the daemon while it calls: nobody will come to it again."""
+    """Each attempt kills the daemon during the call, so no attempt follows."""
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
-    act(core, running)
+    begin_act(core, running)
     for n in range(2, 4):
         boot = start_daemon(core)
         [claim] = claim_all(core, epoch=boot.epoch)
@@ -110,7 +110,7 @@ def test_poisoned_task_is_asked_about_the_action_in_progress(core):
 
 def test_reentered_turn_finds_the_act_in_doubt_and_does_not_begin_another_call(core):
     boot = start_daemon(core)
-    act(core, begin(core, epoch=boot.epoch))
+    begin_act(core, begin(core, epoch=boot.epoch))
     boot = start_daemon(core)
 
     again = enter_next(core, epoch=boot.epoch)
@@ -120,4 +120,4 @@ def test_reentered_turn_finds_the_act_in_doubt_and_does_not_begin_another_call(c
 
     assert isinstance(found, Activity)
     assert (found.status, found.calls, found.execution_seq) == ("UNKNOWN", 1, 1)
-    assert again.record.seq != found.execution_seq  # so that it is not fresh: this attempt did not see it fail
+    assert again.record.seq != found.execution_seq  # the doubt is of an earlier attempt

@@ -34,14 +34,14 @@ def mailbox_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def deliver(core: VirtualCore, task_id: str, **trigger: object) -> Followed:
-    """A message, as an engine delivers it."""
+    """Deliver a message as the engine does."""
     emit(core, **{"workflow": None, "source": "MESSAGE", "task_id": task_id, **trigger})
     claim = start_one(core)
     return core.do(core.turns.deliver, claim, task_id)
 
 
 def test_messages_of_a_commit_may_exceed_the_mailbox_limit(core, mailbox_of_two):
-    """Whether it is full is asked of each before any of them is delivered."""
+    """All limits are checked before the first message is delivered."""
     running = begin(core)
 
     for _ in range(3):
@@ -99,9 +99,9 @@ def test_second_of_two_signals_at_once_is_kept(core):
     suspend(core, running, for_event("paid"))
 
     with core.transaction() as tx:
-        heard = [core.tasks.signal(tx, running.task.id, "paid", n) for n in range(2)]
+        woken = [core.tasks.signal(tx, running.task.id, "paid", n) for n in range(2)]
 
-    assert heard == [True, False]
+    assert woken == [True, False]
     assert [(mail["payload_json"], mail["status"]) for mail in rows(core, "mailbox")] == [
         ("0", "READ"),
         ("1", "UNREAD"),
@@ -162,12 +162,12 @@ def test_signal_with_an_unstorable_payload_is_refused(core, payload, refusal):
     assert rows(core, "mailbox") == []
 
 
-@pytest.mark.parametrize("who", ["x" * 4_001, "\ud800"])
-def test_signal_sender_needs_a_storable_name(core, who):
+@pytest.mark.parametrize("sender", ["x" * 4_001, "\ud800"])
+def test_signal_sender_needs_a_storable_name(core, sender):
     running = begin(core)
 
     with pytest.raises(InvalidInput):
-        core.do(core.tasks.signal, running.task.id, "paid", sent_by=who)
+        core.do(core.tasks.signal, running.task.id, "paid", sent_by=sender)
     assert rows(core, "mailbox") == []
 
 
@@ -205,10 +205,10 @@ def test_message_to_a_task_that_has_ended_meanwhile_is_routed_again(core):
     assert core.do(core.turns.delivery_refusal, running.task.id) == Released(reason=f"task {running.task.id} has ended")
 
 
-# A message that answers
+# Messages that answer a question
 
 
-def asked(core: VirtualCore, **question: object) -> Running:
+def suspend_with_question(core: VirtualCore, **question: object) -> Running:
     running = begin(core)
     suspend(core, running, a_question(**question))  # type: ignore[arg-type]
     return running
@@ -227,7 +227,7 @@ def asked(core: VirtualCore, **question: object) -> Running:
     ],
 )
 def test_message_answers_a_question_with_options_when_equal_to_an_option(core, payload, answer):
-    running = asked(core, by_message=True)
+    running = suspend_with_question(core, by_message=True)
 
     deliver(core, running.task.id, payload=payload)
 
@@ -237,7 +237,7 @@ def test_message_answers_a_question_with_options_when_equal_to_an_option(core, p
 
 
 def test_any_text_answers_a_question_without_options(core):
-    running = asked(core, by_message=True, options=None)
+    running = suspend_with_question(core, by_message=True, options=None)
 
     deliver(core, running.task.id, payload={"text": "tomorrow, please"})
 
@@ -246,7 +246,7 @@ def test_any_text_answers_a_question_without_options(core):
 
 
 def test_message_does_not_answer_a_question_without_by_message(core):
-    running = asked(core, by_message=False)
+    running = suspend_with_question(core, by_message=False)
 
     deliver(core, running.task.id, payload={"text": "send"})
 
@@ -270,7 +270,7 @@ def test_message_before_the_question_answers_and_other_messages_stay(core):
 
 
 def test_answer_by_signal_has_the_name_of_the_sender(core):
-    running = asked(core, by_message=True)
+    running = suspend_with_question(core, by_message=True)
 
     core.do(core.tasks.signal, running.task.id, "message", {"text": "send"}, sent_by="ada")
 
@@ -278,7 +278,7 @@ def test_answer_by_signal_has_the_name_of_the_sender(core):
     assert question["answered_by"] == "ada"
 
 
-# At the end
+# The end of the task
 
 
 def test_task_end_leaves_signals_unread_and_emits_messages_again_in_order(core):
@@ -293,11 +293,11 @@ def test_task_end_leaves_signals_unread_and_emits_messages_again_in_order(core):
 
     assert followed.due_at == core.clock.now()
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT", "EMITTED", "EMITTED", "EMITTED"]
-    anew = rows(core, "triggers")[-3:]
+    emitted = rows(core, "triggers")[-3:]
     same = ("source", "payload_json", "description", "priority", "fire_at", "task_id", "session_id", "lane")
-    assert [[row[name] for name in same] for row in anew] == [[row[name] for name in same] for row in sent]
-    assert {row["status"] for row in anew} == {"PENDING"}
-    assert not {row["id"] for row in anew} & {row["id"] for row in sent}
+    assert [[row[name] for name in same] for row in emitted] == [[row[name] for name in same] for row in sent]
+    assert {row["status"] for row in emitted} == {"PENDING"}
+    assert not {row["id"] for row in emitted} & {row["id"] for row in sent}
 
 
 def test_message_emitted_again_has_no_dedup_key(core):

@@ -13,7 +13,7 @@ from tests.executions.test_listing_plans import plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.filled_cores import filled_core
 from tests.support.task_steps import a_question, begin, suspend
-from tests.tasks.test_activities import asked as asked_in_doubt
+from tests.tasks.test_activities import suspend_in_doubt
 from tests.triggers.test_claim_plans import steps_of, undone
 
 HOUR = 3600
@@ -28,7 +28,7 @@ SELECT 'old-' || n, 1, 'ask', 'Send it?', 'ANSWERED', 'send', 'ada', :now, :now 
 
 
 def ask(core: VirtualCore, *, expires_in: float | None = None, deadline: float | None = None) -> str:
-    """Ask as a new task does, and return the id of that."""
+    """Begin a task that asks a question, and return its id."""
     running = begin(core, deadline=deadline)
     until = None if expires_in is None else core.clock.now() + expires_in
     suspend(core, running, a_question(until=until))
@@ -41,18 +41,18 @@ def tasks_of(core: VirtualCore, limit: int = 100) -> list[str]:
     return [one.task_id for one in found if isinstance(one, Question)]
 
 
-def filled(path: Path, answered: int) -> VirtualCore:
-    """Three open questions, after so many that were answered."""
+def build(path: Path, answered: int) -> VirtualCore:
+    """Build a database with three open questions, two of them asked after `answered` closed ones."""
     core = VirtualCore(path, VirtualClock())
     ask(core)
     with core.transaction() as tx:
         tx.run(ANSWERED, many=answered)
     ask(core, expires_in=HOUR)
-    asked_in_doubt(core)
+    suspend_in_doubt(core)
     return core
 
 
-crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
+large, small = filled_core(build, MANY), filled_core(build, FEW)
 
 
 def test_urgent_questions_begin_with_doubt_and_go_on_by_their_end(core):
@@ -60,7 +60,7 @@ def test_urgent_questions_begin_with_doubt_and_go_on_by_their_end(core):
     late = ask(core, expires_in=2 * HOUR)
     soon = ask(core, expires_in=60)
     middle = ask(core, deadline=HOUR)
-    doubt = asked_in_doubt(core)[0].task.id
+    doubt = suspend_in_doubt(core)[0].task.id
 
     assert tasks_of(core) == [doubt, soon, middle, late, plain]
 
@@ -74,10 +74,10 @@ def test_earlier_of_expiry_and_deadline_counts(core):
 
 def test_deadline_of_an_ended_task_does_not_count(core, clock):
     """A question about an action in doubt outlives its task."""
-    ended, _ = asked_in_doubt(core)
+    ended, _ = suspend_in_doubt(core)
     with core.transaction() as tx:
         tx.run("UPDATE tasks SET deadline_at = :now WHERE seq = :seq", seq=ended.task.seq)
-    live, _ = asked_in_doubt(core)
+    live, _ = suspend_in_doubt(core)
     with core.transaction() as tx:
         tx.run("UPDATE tasks SET deadline_at = :now + 60 WHERE seq = :seq", seq=live.task.seq)
     assert tasks_of(core) == [ended.task.id, live.task.id]
@@ -91,7 +91,7 @@ def test_limit_keeps_the_most_urgent_and_not_the_oldest(core):
     for _ in range(SHOWN):
         ask(core)
     soon = ask(core, expires_in=60)
-    doubt = asked_in_doubt(core)[0].task.id
+    doubt = suspend_in_doubt(core)[0].task.id
 
     assert tasks_of(core, 2) == [doubt, soon]
 
@@ -105,16 +105,16 @@ def test_newest_question_was_asked_last(core, clock):
         assert STORE.newest_open_at(reader) == NEW_YEAR + 9
 
 
-READINGS = {
+LISTS = {
     "oldest": lambda tx: STORE.open_ones(tx, SHOWN),
     "urgent": lambda tx: STORE.list_urgent(tx, SHOWN),
     "newest": STORE.newest_open_at,
 }
 
 
-@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
-def test_open_questions_are_found_by_their_index(crowd, reading):
-    plan = plans_of(crowd, reading)
+@pytest.mark.parametrize("read_list", LISTS.values(), ids=LISTS)
+def test_open_questions_are_found_by_their_index(large, read_list):
+    plan = plans_of(large, read_list)
 
     [found] = [line for line in plan if "questions_open" in line]
     assert found in (
@@ -125,13 +125,13 @@ def test_open_questions_are_found_by_their_index(crowd, reading):
     assert {line for line in plan if line.startswith("SCAN")} <= {found}
 
 
-@pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
-def test_answered_questions_cost_nothing(crowd, handful, reading):
-    def work(core: VirtualCore) -> int:
+@pytest.mark.parametrize("read_list", LISTS.values(), ids=LISTS)
+def test_answered_questions_cost_nothing(large, small, read_list):
+    def steps(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: read(tx))
 
     def read(tx: Transaction) -> None:
-        assert reading(tx)
+        assert read_list(tx)
 
-    assert 0 < work(crowd) <= work(handful) + 20
+    assert 0 < steps(large) <= steps(small) + 20

@@ -29,7 +29,7 @@ from tests.support.task_steps import (
 from tests.support.trigger_steps import BROKEN
 
 
-def asked(core: VirtualCore, **question: Any) -> Running:
+def suspend_with_question(core: VirtualCore, **question: Any) -> Running:
     running = begin(core)
     suspend(core, running, a_question(**question))
     return running
@@ -41,7 +41,7 @@ def answer(core: VirtualCore, choice: str = "send", **how: Any) -> None:
 
 
 def test_question_row_has_all_facts_a_person_needs(core, clock):
-    running = asked(core, until=clock.now() + 3600, default="hold")
+    running = suspend_with_question(core, until=clock.now() + 3600, default="hold")
 
     question = the_question(core)
 
@@ -51,7 +51,7 @@ def test_question_row_has_all_facts_a_person_needs(core, clock):
 
 
 def test_answer_reaches_the_turn_and_is_stored_with_author_and_note(core, clock):
-    asked(core)
+    suspend_with_question(core)
     clock.advance(90)
 
     answer(core, "hold", note="not before Monday", answered_by="ada")
@@ -68,7 +68,7 @@ def test_answer_reaches_the_turn_and_is_stored_with_author_and_note(core, clock)
 
 
 def test_second_answer_is_refused_and_shows_the_first(core):
-    asked(core)
+    suspend_with_question(core)
     answer(core, "send", answered_by="ada")
     before = rows(core, "questions") + rows(core, "waits") + rows(core, "tasks")
 
@@ -78,7 +78,7 @@ def test_second_answer_is_refused_and_shows_the_first(core):
 
 
 def test_question_of_an_ended_task_is_withdrawn(core):
-    running = asked(core)
+    running = suspend_with_question(core)
     core.do(core.tasks.cancel, running.task.id)
 
     with pytest.raises(StateRefused, match=r"too late: .* is withdrawn"):
@@ -86,7 +86,7 @@ def test_question_of_an_ended_task_is_withdrawn(core):
 
 
 def test_answer_guards_against_a_concurrent_writer(core):
-    asked(core)
+    suspend_with_question(core)
     answer(core)
     [question] = rows(core, "questions")
 
@@ -104,25 +104,25 @@ def test_answer_guards_against_a_concurrent_writer(core):
     ],
 )
 def test_invalid_answer_is_refused_and_nothing_is_written(core, choice, note, refusal):
-    asked(core)
+    suspend_with_question(core)
 
     with pytest.raises(InvalidInput, match=refusal):
         answer(core, choice, note=note)
     assert the_question(core)["status"] == "OPEN"
 
 
-@pytest.mark.parametrize("who", ["x" * (NOTE_MAX + 1), "\ud800"])
-def test_answer_author_needs_a_storable_name(core, who):
-    asked(core)
+@pytest.mark.parametrize("author", ["x" * (NOTE_MAX + 1), "\ud800"])
+def test_answer_author_needs_a_storable_name(core, author):
+    suspend_with_question(core)
 
     with pytest.raises(InvalidInput):
-        answer(core, "send", answered_by=who)
+        answer(core, "send", answered_by=author)
     assert the_question(core)["status"] == "OPEN"
 
 
 @pytest.mark.parametrize("text", ["", "x" * (NOTE_MAX + 1), "\ud800"])
 def test_free_text_has_its_limits(core, text):
-    asked(core, options=None)
+    suspend_with_question(core, options=None)
 
     with pytest.raises(InvalidInput):
         answer(core, text)
@@ -130,7 +130,7 @@ def test_free_text_has_its_limits(core, text):
 
 
 def test_any_text_answers_a_question_without_options(core):
-    asked(core, options=None)
+    suspend_with_question(core, options=None)
 
     answer(core, 'tomorrow, "perhaps" \N{SNOWMAN}')
 
@@ -143,7 +143,7 @@ def test_answer_to_an_unknown_question_is_refused(core):
 
 
 def test_default_is_the_answer_when_none_came_in_time(core, clock):
-    asked(core, until=clock.now() + 60, default="hold")
+    suspend_with_question(core, until=clock.now() + 60, default="hold")
     clock.advance(60)
 
     again = enter_next(core)
@@ -154,7 +154,7 @@ def test_default_is_the_answer_when_none_came_in_time(core, clock):
 
 
 def test_questions_are_listed_in_the_order_asked_with_their_tasks(core):
-    tasks = [asked(core).task.id for _ in range(3)]
+    tasks = [suspend_with_question(core).task.id for _ in range(3)]
 
     with core.reading() as reader:
         found = [one for one in QuestionStore().open_ones(reader, 2) if isinstance(one, Question)]
@@ -163,10 +163,10 @@ def test_questions_are_listed_in_the_order_asked_with_their_tasks(core):
     assert found[0].options == ("send", "hold")
 
 
-# About a task
+# Questions about a task
 
 
-def stalled(core: VirtualCore) -> Running:
+def ask_about_stall(core: VirtualCore) -> Running:
     running = begin(core)
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it hang?", options=("wait", "cancel"))
     core.do(core.recording.ask_stalled, running.claim, running.task, question)
@@ -174,7 +174,7 @@ def stalled(core: VirtualCore) -> Running:
 
 
 def test_stalled_turn_is_asked_about_once(core):
-    running = stalled(core)
+    running = ask_about_stall(core)
 
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it still hang?", options=("wait", "cancel"))
     core.do(core.recording.ask_stalled, running.claim, running.task, question)
@@ -183,7 +183,7 @@ def test_stalled_turn_is_asked_about_once(core):
 
 
 def test_stalled_turn_continues_or_its_task_is_cancelled_at_the_next_await(core):
-    running = stalled(core)
+    running = ask_about_stall(core)
     answer(core, "wait")
     assert look(core, running.task.id).status is TaskStatus.RUNNING
     assert core.do(core.claims.cancel_requests, 1) == []
@@ -196,7 +196,7 @@ def test_stalled_turn_continues_or_its_task_is_cancelled_at_the_next_await(core)
 
 @pytest.mark.parametrize("how", ["continues", "fails", "is done"])
 def test_question_about_a_stalled_turn_is_withdrawn_with_the_turn(core, how):
-    running = stalled(core)
+    running = ask_about_stall(core)
     match how:
         case "continues":
             go_on(core, running)
@@ -222,8 +222,8 @@ def test_question_about_a_finished_turn_is_not_asked(core):
 
 
 def test_budget_question_continues_or_cancels_the_task(core):
-    going_on, given_up = begin(core), begin(core)
-    for running in (going_on, given_up):
+    continued, cancelled = begin(core), begin(core)
+    for running in (continued, cancelled):
         go_on(core, running, 1, a_question(kind=QuestionKind.BUDGET, options=("continue", "cancel"), name="budget:1"))
     first, second = rows(core, "questions")
 
@@ -231,13 +231,13 @@ def test_budget_question_continues_or_cancels_the_task(core):
     core.do(core.tasks.answer, second["id"], "cancel", answered_by="ada")
 
     again = enter_next(core)
-    assert (again.task.id, again.task.turn, again.entry.resume) == (going_on.task.id, 2, "RESUME")
-    assert look(core, given_up.task.id).reason == "cancelled: budget"
-    assert look(core, given_up.task.id).error_code == "WORKFLOW_ABORTED"
+    assert (again.task.id, again.task.turn, again.entry.resume) == (continued.task.id, 2, "RESUME")
+    assert look(core, cancelled.task.id).reason == "cancelled: budget"
+    assert look(core, cancelled.task.id).error_code == "WORKFLOW_ABORTED"
 
 
 def test_user_question_with_an_option_cancel_is_only_answered(core):
-    running = asked(core, options=("cancel", "send"))
+    running = suspend_with_question(core, options=("cancel", "send"))
 
     answer(core, "cancel")
 

@@ -1,4 +1,4 @@
-"""Work in doubt after a restore: what was there, what was due, and what those make or tell."""
+"""Work in doubt after a restore: restored work, due work, and the work that these emit or signal."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def restore(core: VirtualCore, until: float | None = NEW_YEAR) -> None:
     core.do(begin_doubt, 3, until)
 
 
-def asked(core: VirtualCore, running: Running) -> str | None:
-    """Return why an act of this task is in doubt; None when it may be called."""
+def doubt_reason(core: VirtualCore, running: Running) -> str | None:
+    """Return the reason why an activity of this task is in doubt, or None if it may be called."""
     answer = begin_call(core, an_intent(running, epoch=4))
     return answer.reason if isinstance(answer, Activity) else None
 
@@ -35,9 +35,9 @@ def doubtful(core: VirtualCore, *ids: str) -> dict[str, bool]:
     return dict(core.do(RestoredWork().find_doubtful, ids))
 
 
-@pytest.mark.parametrize(("hours", "why"), [(0, RESTORED), (2, None)])
-def test_occurrence_due_before_the_restore_is_asked_about(core, clock, hours, why):
-    """It fires after the restore in both cases."""
+@pytest.mark.parametrize(("hours", "reason"), [(0, RESTORED), (2, None)])
+def test_occurrence_due_before_the_restore_is_asked_about(core, clock, hours, reason):
+    """The occurrence fires after the restore in both cases."""
     put(core, when="every 1h")
     clock.advance(1.5 * HOUR)
     restore(core)
@@ -46,7 +46,7 @@ def test_occurrence_due_before_the_restore_is_asked_about(core, clock, hours, wh
 
     running = enter_next(core)
     assert running.claim.nominal_at == NEW_YEAR + HOUR + hours * HOUR
-    assert asked(core, running) == why
+    assert doubt_reason(core, running) == reason
 
 
 def test_occurrence_has_the_same_id_when_a_restored_file_fires_again(tmp_path, clock):
@@ -59,7 +59,7 @@ def test_occurrence_has_the_same_id_when_a_restored_file_fires_again(tmp_path, c
         put(core, when="every 1h")
         clock.advance(HOUR)
         if folder == "restored":
-            emit(core)  # the ids that are minted are others
+            emit(core)  # the generated ids then differ
         tick(core)
         fired.append([row["id"] for row in triggers(core)])
         core.close()
@@ -68,7 +68,7 @@ def test_occurrence_has_the_same_id_when_a_restored_file_fires_again(tmp_path, c
 
 
 def test_backfill_of_an_occurrence_whose_task_is_there_fires_nothing(core, clock):
-    """Retention removed the trigger that held its key, and its line of the account."""
+    """Retention removed the trigger that held the key, and the row of the occurrence."""
     put(core, when="every 1h")
     clock.advance(HOUR)
     tick(core)
@@ -96,12 +96,12 @@ def test_message_left_by_a_restored_task_is_asked_about(core, clock):
     assert doubtful(core, again["id"], message) == {again["id"]: True, message: True}
 
 
-def told(running: Running, task_id: str) -> object:
+def make_signal_event(running: Running, task_id: str) -> object:
     return event_of(running, "signal:go", canonicalize({"task": task_id}))._replace(type=EventType.STEP_COMPLETED)
 
 
 def test_work_that_restored_work_signals_is_asked_about_under_any_policy(core, clock):
-    """The lost file had other work in its place, with another id: its key tells a provider nothing."""
+    """In the lost file, other work had another id here, so a provider does not recognize the key."""
     restored = begin(core)
     clock.advance(1)
     restore(core)
@@ -109,9 +109,9 @@ def test_work_that_restored_work_signals_is_asked_about_under_any_policy(core, c
     later = begin(core)
     assert doubtful(core, later.task.id) == {}
 
-    core.do(core.recording.mark_made, told(restored, later.task.id), later.task.id)
+    core.do(core.recording.mark_made, make_signal_event(restored, later.task.id), later.task.id)
 
-    assert asked(core, later) == RESTORED_OTHER_KEY
+    assert doubt_reason(core, later) == RESTORED_OTHER_KEY
 
 
 def test_message_of_restored_work_puts_its_reader_in_doubt(core, clock):
@@ -125,7 +125,7 @@ def test_message_of_restored_work_puts_its_reader_in_doubt(core, clock):
     assert isinstance(reader, Running)
     core.do(core.turns.deliver, claims[message], later)
 
-    assert asked(core, reader) == RESTORED_OTHER_KEY
+    assert doubt_reason(core, reader) == RESTORED_OTHER_KEY
 
 
 def test_work_of_later_work_is_not_asked_about(core, clock):
@@ -152,7 +152,7 @@ def test_mark_goes_with_its_trigger(core, clock):
 
 
 def test_doubt_of_a_child_made_again_counts_from_the_end_of_the_backup(core, clock):
-    """A provider's window counts from the first call, which the backup would have if it were earlier."""
+    """A provider's window counts from the first call. An earlier first call would be in the backup."""
     clock.advance(DAY)
     restored = begin(core)
     restore(core, until=NEW_YEAR + DAY + 60)
@@ -201,11 +201,11 @@ def test_damaged_moment_of_a_restore_puts_all_work_in_doubt(core):
     with core.transaction() as tx:
         tx.run("INSERT INTO facts (name, value) VALUES ('restored_at', 'yesterday')")
 
-    assert asked(core, begin(core)) == RESTORED
+    assert doubt_reason(core, begin(core)) == RESTORED
 
 
 def test_message_that_is_emitted_again_has_another_id_where_its_own_is_in_use(core):
-    """Retention removed an earlier message with the same id, which was emitted again, too."""
+    """Retention removed an earlier message with the same id that was also emitted again."""
     emit(core, id="msg-1")
     first, second = (core.do(core.triggers.emit_again, "msg-1", "{}") for _ in range(2))
 

@@ -35,8 +35,8 @@ from tests.support.task_steps import (
 from tests.support.trigger_steps import BROKEN, claim_all
 
 
-def started(core: VirtualCore, **trigger: Any) -> tuple[Boot, Running]:
-    """A daemon that runs a task."""
+def begin_in_daemon(core: VirtualCore, **trigger: Any) -> tuple[Boot, Running]:
+    """Start a daemon that runs a task."""
     boot = start_daemon(core)
     return boot, begin(core, epoch=boot.epoch, **trigger)
 
@@ -49,7 +49,7 @@ def live_triggers(core: VirtualCore) -> list[dict[str, Any]]:
     return core.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
 
 
-def lose_its_trigger(core: VirtualCore) -> None:
+def settle_triggers(core: VirtualCore) -> None:
     with core.transaction() as tx:
         tx.run(
             """
@@ -60,12 +60,12 @@ def lose_its_trigger(core: VirtualCore) -> None:
         )
 
 
-# Which go on
+# Resumed tasks
 
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
 def test_ended_task_is_never_resumed(core, how):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     if how == "done":
         finish(core, running)
     elif how == "failed":
@@ -83,8 +83,8 @@ def test_ended_task_is_never_resumed(core, how):
 
 
 def test_waiting_task_and_its_timer_are_unchanged_by_a_boot(core, clock):
-    _, for_a_person = started(core)
-    suspend(core, for_a_person, a_question())
+    _, with_question = begin_in_daemon(core)
+    suspend(core, with_question, a_question())
     asleep = begin(core)
     suspend(core, asleep, a_sleep(clock.now() + 40 * DAY))
     after = begin(core)
@@ -99,7 +99,7 @@ def test_waiting_task_and_its_timer_are_unchanged_by_a_boot(core, clock):
 
 
 def test_running_task_continues_with_its_trigger(core):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     complete(core, running)
 
     boot = start_daemon(core)
@@ -111,7 +111,7 @@ def test_running_task_continues_with_its_trigger(core):
 
 
 def test_released_task_continues_because_of_the_restart(core):
-    boot, running = started(core)
+    boot, running = begin_in_daemon(core)
     end_turn(core, running, Released(reason="shutdown"))
     stop_daemon(core, boot.epoch)
 
@@ -123,8 +123,8 @@ def test_released_task_continues_because_of_the_restart(core):
 
 
 def test_task_without_a_trigger_gets_a_single_resume_over_several_boots(core):
-    _, running = started(core)
-    lose_its_trigger(core)
+    _, running = begin_in_daemon(core)
+    settle_triggers(core)
 
     boot = start_daemon(core)
     assert boot.resumed.resumed == (running.task.id,)
@@ -142,8 +142,8 @@ def test_task_without_a_trigger_gets_a_single_resume_over_several_boots(core):
 
 
 def test_crashed_resume_continues_and_a_later_loss_gets_another_resume(core):
-    _, running = started(core)
-    lose_its_trigger(core)
+    _, running = begin_in_daemon(core)
+    settle_triggers(core)
     first = enter_after(core, start_daemon(core))
 
     boot = start_daemon(core)
@@ -154,14 +154,14 @@ def test_crashed_resume_continues_and_a_later_loss_gets_another_resume(core):
         (running.task.id,),
     )
 
-    lose_its_trigger(core)
+    settle_triggers(core)
     boot = start_daemon(core)
     assert boot.resumed.resumed == (running.task.id,)
     assert enter_after(core, boot).claim.id != first.claim.id
 
 
 def test_unclaimed_next_turn_waits_for_its_turn_after_a_boot(core):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     go_on(core, running, 1)
 
     boot = start_daemon(core)
@@ -179,18 +179,18 @@ def test_tasks_that_wait_are_not_visited(core):
     assert plan == ["SCAN tasks USING COVERING INDEX tasks_running"]
 
 
-# Which are asked about
+# Stale tasks
 
 
-def interrupted(core: VirtualCore, hours: float, **trigger: Any) -> Running:
-    """A task that was running when its daemon died, so long ago."""
-    _, running = started(core, **trigger)
+def begin_interrupted(core: VirtualCore, hours: float, **trigger: Any) -> Running:
+    """Begin a task in a daemon that was killed this many hours ago."""
+    _, running = begin_in_daemon(core, **trigger)
     core.clock.advance(hours=hours)  # type: ignore[attr-defined]
     return running
 
 
 def test_stale_task_waits_for_a_person_and_its_trigger_is_settled(core):
-    running = interrupted(core, 25)
+    running = begin_interrupted(core, 25)
 
     boot = start_daemon(core)
 
@@ -202,11 +202,11 @@ def test_stale_task_waits_for_a_person_and_its_trigger_is_settled(core):
     question = the_question(core)
     assert (question["kind"], json.loads(question["options_json"])) == ("stale", ["continue", "cancel"])
     assert question["question"] == f"Task {task.id} (greet) was interrupted 25 hours ago. Go on with it?"
-    assert not start_daemon(core).resumed.is_anything, "asked once"
+    assert not start_daemon(core).resumed.is_anything, "the question is asked once"
 
 
 def test_stale_task_that_may_continue_resumes_in_place(core):
-    running = interrupted(core, 0)
+    running = begin_interrupted(core, 0)
     complete(core, running)
     core.clock.advance(hours=25)
     boot = start_daemon(core)
@@ -218,7 +218,7 @@ def test_stale_task_that_may_continue_resumes_in_place(core):
 
 
 def test_stale_task_that_may_not_continue_is_cancelled(core):
-    running = interrupted(core, 25)
+    running = begin_interrupted(core, 25)
     start_daemon(core)
 
     core.do(core.tasks.answer, the_question(core)["id"], "cancel", answered_by="ada")
@@ -229,7 +229,7 @@ def test_stale_task_that_may_not_continue_is_cancelled(core):
 
 
 def test_task_that_becomes_stale_again_is_asked_about_again(core):
-    interrupted(core, 25)
+    begin_interrupted(core, 25)
     boot = start_daemon(core)
     core.do(core.tasks.answer, the_question(core)["id"], "continue", answered_by="ada")
     enter_after(core, boot)
@@ -240,7 +240,7 @@ def test_task_that_becomes_stale_again_is_asked_about_again(core):
 
 
 def test_stale_task_without_a_trigger_is_asked_about_too(core):
-    running = interrupted(core, 25)
+    running = begin_interrupted(core, 25)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
 
@@ -249,13 +249,13 @@ def test_stale_task_without_a_trigger_is_asked_about_too(core):
 
 
 def test_interruption_of_a_day_is_not_stale(core):
-    running = interrupted(core, 24)
+    running = begin_interrupted(core, 24)
 
     assert start_daemon(core).resumed.reclaimed == (running.task.id,)
 
 
 def test_last_completed_part_of_a_turn_is_the_time_of_interruption(core):
-    running = interrupted(core, 23)
+    running = begin_interrupted(core, 23)
     complete(core, running)
     core.clock.advance(hours=23)
 
@@ -263,7 +263,7 @@ def test_last_completed_part_of_a_turn_is_the_time_of_interruption(core):
 
 
 def test_task_released_in_order_too_long_ago_is_asked_about(core):
-    boot, running = started(core)
+    boot, running = begin_in_daemon(core)
     stop_daemon(core, boot.epoch)
     core.clock.advance(hours=25)
 
@@ -281,12 +281,12 @@ def test_deadline_outlives_the_stale_question(core):
     assert timer["due_at"] == core.clock.now() + 23 * HOUR
 
 
-# What is no staleness
+# Tasks that are not stale
 
 
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
 def test_backoff_in_progress_is_not_stale(core, clock, how):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     wait_three_days(core, running, how)
     clock.advance(2 * DAY)
 
@@ -304,7 +304,7 @@ def wait_three_days(core: VirtualCore, running: Running, how: str) -> None:
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
 @pytest.mark.parametrize("is_started", [True, False], ids=["started", "claimed"])
 def test_crash_at_the_end_of_a_long_backoff_is_not_stale(core, clock, how, is_started):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     wait_three_days(core, running, how)
     clock.advance(6 * DAY)
     boot = start_daemon(core)
@@ -318,7 +318,7 @@ def test_crash_at_the_end_of_a_long_backoff_is_not_stale(core, clock, how, is_st
 
 
 def test_long_wait_that_has_just_ended_is_not_stale(core, clock):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     suspend(core, running, a_sleep(clock.now() + 30 * DAY))
     clock.advance(30 * DAY)
     boot = start_daemon(core)
@@ -328,7 +328,7 @@ def test_long_wait_that_has_just_ended_is_not_stale(core, clock):
 
 
 def test_answer_after_a_month_is_not_stale(core, clock):
-    _, running = started(core)
+    _, running = begin_in_daemon(core)
     suspend(core, running, for_event("paid"))
     clock.advance(30 * DAY)
     core.do(core.tasks.signal, running.task.id, "paid")
@@ -344,13 +344,13 @@ def test_restart_notice_counts_resumed_tasks_and_names_a_few(core, clock):
     boot = start_daemon(core)
     stale = [begin(core, epoch=boot.epoch).task.id for _ in range(2)]
     clock.advance(hours=25)
-    going_on = [begin(core, epoch=boot.epoch).task.id for _ in range(30)]
+    continued = [begin(core, epoch=boot.epoch).task.id for _ in range(30)]
 
     boot = start_daemon(core)
 
     notice = boot.resumed.notice()
     assert (notice["kind"], notice["resumed"], notice["stale"]) == ("restart", 30, 2)
-    assert notice["tasks"] == going_on[:20]
+    assert notice["tasks"] == continued[:20]
     assert set(stale) == set(boot.resumed.stale)
     with core.reading() as reader:
         remembered = json.loads(get_fact(reader, "restart") or "")

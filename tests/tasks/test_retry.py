@@ -31,8 +31,8 @@ from tests.support.trigger_steps import BROKEN, HOPELESS, ack, emit, start_one
 ONCE = RetryPolicy(max_attempts=1)
 
 
-def failed(core: VirtualCore) -> Running:
-    """A task that failed in its second turn, with a step on record, and its attempts spent."""
+def fail_second_turn(core: VirtualCore) -> Running:
+    """Fail a task in its second turn, after a recorded step and all attempts."""
     go_on(core, begin(core), {"n": 1})
     running = enter_next(core)
     complete(core, running)
@@ -41,7 +41,7 @@ def failed(core: VirtualCore) -> Running:
 
 
 def test_retry_continues_in_the_failed_turn_with_all_attempts_and_completed_parts(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     assert look(core, running.task.id).status is TaskStatus.FAILED
 
     task = core.do(core.tasks.retry, running.task.id)
@@ -55,7 +55,7 @@ def test_retry_continues_in_the_failed_turn_with_all_attempts_and_completed_part
 
 
 def test_requeue_of_the_dead_trigger_of_a_turn_retries_the_task(core):
-    running = failed(core)
+    running = fail_second_turn(core)
 
     core.do(core.triggers.requeue, running.claim.id)
 
@@ -64,7 +64,7 @@ def test_requeue_of_the_dead_trigger_of_a_turn_retries_the_task(core):
 
 
 def test_task_can_be_retried_after_its_dead_letter_was_discarded(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     core.do(core.triggers.discard, running.claim.id)
     assert look(core, running.task.id).status is TaskStatus.FAILED
 
@@ -74,7 +74,7 @@ def test_task_can_be_retried_after_its_dead_letter_was_discarded(core):
 
 
 def test_retry_of_a_task_without_a_trigger_uses_a_resume(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers WHERE id = :id", id=running.claim.id)
 
@@ -112,15 +112,15 @@ def test_retry_resets_the_work_budget(core):
 # Mail
 
 
-@pytest.mark.parametrize("way", ["task retry", "trigger requeue"])
-def test_retried_task_reads_earlier_signals_in_order(core, way):
+@pytest.mark.parametrize("command", ["task retry", "trigger requeue"])
+def test_retried_task_reads_earlier_signals_in_order(core, command):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)
     fail(core, running)
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT", "LEFT"]
 
-    if way == "task retry":
+    if command == "task retry":
         core.do(core.tasks.retry, running.task.id)
     else:
         core.do(core.triggers.requeue, running.claim.id)
@@ -133,7 +133,7 @@ def test_retried_task_reads_earlier_signals_in_order(core, way):
         assert again.entry.waits[f"wait_for#{n + 1}"].value_json == str(n)
 
 
-def test_task_retried_twice_reads_the_signals_of_all_lives(core):
+def test_task_retried_twice_reads_the_signals_of_all_retries(core):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)
@@ -147,7 +147,7 @@ def test_task_retried_twice_reads_the_signals_of_all_lives(core):
     ]
 
 
-def test_retried_task_gets_no_foreign_and_no_read_signal(core):
+def test_retried_task_receives_no_signal_of_another_task_and_no_read_signal(core):
     other, running = begin(core), begin(core)
     for task in (other.task, running.task):
         core.do(core.tasks.signal, task.id, "paid", task.seq)
@@ -244,7 +244,7 @@ def test_retry_is_refused_unless_the_task_has_failed(core, how):
 
 
 def test_second_retry_is_refused(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     core.do(core.tasks.retry, running.task.id)
 
     with pytest.raises(StateRefused, match="is RUNNING"):
@@ -256,11 +256,11 @@ def test_unknown_task_cannot_be_retried(core):
         core.do(core.tasks.retry, "nobody")
 
 
-# What a requeue does not do
+# Limits of a requeue
 
 
 def test_dead_message_to_a_failed_task_revives_only_the_message(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
     ack(core, start_one(core), HOPELESS)
 
@@ -270,7 +270,7 @@ def test_dead_message_to_a_failed_task_revives_only_the_message(core):
 
 
 def test_requeue_for_a_cancelled_task_revives_nothing(core):
-    running = failed(core)
+    running = fail_second_turn(core)
     core.do(core.tasks.retry, running.task.id)
     fail(core, enter_next(core))
     with core.transaction() as tx:

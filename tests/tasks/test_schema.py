@@ -48,17 +48,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("table", "change"), REFUSED)
-def test_contradictory_task_row_is_refused_by_the_schema(two: VirtualCore, table, change):
-    before = rows(two, table)
+def test_contradictory_task_row_is_refused_by_the_schema(two_tasks: VirtualCore, table, change):
+    before = rows(two_tasks, table)
 
-    with pytest.raises(RowInvalid), two.transaction() as tx:
+    with pytest.raises(RowInvalid), two_tasks.transaction() as tx:
         tx.run(f"UPDATE {table} SET {change} WHERE seq = 1")
-    assert rows(two, table) == before
+    assert rows(two_tasks, table) == before
 
 
 @pytest.fixture
-def two(core: VirtualCore) -> VirtualCore:
-    """Two tasks that wait for a person, each with an unread mail."""
+def two_tasks(core: VirtualCore) -> VirtualCore:
+    """Build two tasks that wait for a person, each with an unread mail."""
     for _ in range(2):
         running = begin(core)
         suspend(core, running, a_question())
@@ -74,9 +74,9 @@ def test_completed_name_is_unique_within_a_turn(core):
         complete(core, running, "step:fetch")
 
 
-def test_consistent_task_row_passes_the_schema(two):
-    """The rows these tests start from are sound: the refusals are those of the change."""
-    with two.transaction() as tx:
+def test_consistent_task_row_passes_the_schema(two_tasks):
+    """The rows before each change are valid, so the change causes the refusal."""
+    with two_tasks.transaction() as tx:
         for table in ("tasks", "waits", "questions", "mailbox"):
             assert tx.run(f"UPDATE {table} SET created_at = created_at WHERE seq = 1") == 1
-    suspend(two, begin(two), for_event("paid"))
+    suspend(two_tasks, begin(two_tasks), for_event("paid"))

@@ -26,60 +26,60 @@ from tests.support.task_steps import (
 from tests.support.trigger_steps import BROKEN, HOPELESS, claim_all
 
 
-def a_second_turn(core: VirtualCore) -> Running:
-    """A chat at its second turn, with state."""
+def begin_second_turn(core: VirtualCore) -> Running:
+    """Begin the second turn of a chat with state."""
     go_on(core, begin(core), ["a"], on_event("message"))
     [task] = rows(core, "tasks")
     core.do(core.tasks.signal, task["id"], "message", {"text": "b"})
     return enter_next(core)
 
 
-def waits_on(core: VirtualCore, task_id: str) -> None:
+def assert_waits_for_message(core: VirtualCore, task_id: str) -> None:
     task = look(core, task_id)
     assert (task.status, task.reason, task.turn) == (TaskStatus.WAITING, "waits for the event message", 3)
     assert (task.state_json, task.trigger_id) == ('["a"]', None)
 
 
 def test_running_turn_is_stopped_by_its_settlement(core):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
 
     assert core.do(core.tasks.stop_turn, running.task.id).turn == 2
     end_turn(core, running, Cancelled())
 
-    waits_on(core, running.task.id)
+    assert_waits_for_message(core, running.task.id)
 
 
 def test_turn_that_is_due_and_has_not_started_is_stopped_at_once(core):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
     fail(core, running, BROKEN)
     assert look(core, running.task.id).status is TaskStatus.RUNNING
 
     core.do(core.tasks.stop_turn, running.task.id)
 
-    waits_on(core, running.task.id)
+    assert_waits_for_message(core, running.task.id)
 
 
 def test_turn_that_waits_is_stopped_with_its_timer(core, clock):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
     suspend(core, running, a_question(until=clock.now() + 60))
 
     core.do(core.tasks.stop_turn, running.task.id)
 
-    waits_on(core, running.task.id)
+    assert_waits_for_message(core, running.task.id)
     assert core.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
-def test_stop_survives_the_death_of_the_engine(core):
-    running = a_second_turn(core)
+def test_stop_survives_a_killed_engine(core):
+    running = begin_second_turn(core)
     core.do(core.tasks.stop_turn, running.task.id)
 
     core.do(core.claims.reclaim, 2)
 
-    waits_on(core, running.task.id)
+    assert_waits_for_message(core, running.task.id)
 
 
 def test_turn_that_ended_before_its_stop_counts(core):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
     core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
     go_on(core, running, ["a", "b"], on_event("message"))
 
@@ -87,11 +87,11 @@ def test_turn_that_ended_before_its_stop_counts(core):
     assert (task.turn, task.state_json) == (3, '["a","b"]')
     core.do(core.tasks.signal, task.id, "message", {"text": "c"})
     end_turn(core, enter_next(core), Cancelled())
-    assert look(core, task.id).status is TaskStatus.CANCELLED, "the mark is of another turn"
+    assert look(core, task.id).status is TaskStatus.CANCELLED, "the stop was for an earlier turn"
 
 
 def test_retry_forgets_the_stop(core):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
     core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
     fail(core, running, HOPELESS)
 
@@ -99,7 +99,7 @@ def test_retry_forgets_the_stop(core):
 
 
 def test_task_that_ended_or_waits_for_its_next_turn_is_refused(core):
-    running = a_second_turn(core)
+    running = begin_second_turn(core)
     go_on(core, running, ["a", "b"], on_event("message"))
     with pytest.raises(StateRefused, match="waits for the event message: no turn of it has begun"):
         core.do(core.tasks.stop_turn, running.task.id)
@@ -119,9 +119,9 @@ def test_turn_of_a_held_task_is_stopped_and_the_hold_released_later(core):
     assert core.do(core.holds.put_off, claim, task["id"], "its state does not fit")
 
     core.do(core.tasks.stop_turn, task["id"])
-    waits_on(core, task["id"])
+    assert_waits_for_message(core, task["id"])
 
     assert core.do(core.holds.release, task["id"])
-    waits_on(core, task["id"])
+    assert_waits_for_message(core, task["id"])
     core.do(core.tasks.signal, task["id"], "message", {"text": "c"})
     assert enter_next(core).task.turn == 3

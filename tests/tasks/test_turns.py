@@ -43,7 +43,7 @@ def state(core: VirtualCore, task_id: str) -> tuple[str, int, str]:
     return task.status.value, task.turn, task.state_json
 
 
-# Entered
+# Entry
 
 
 def test_task_has_the_id_of_its_trigger_and_exists_from_the_first_start(core):
@@ -58,7 +58,7 @@ def test_task_has_the_id_of_its_trigger_and_exists_from_the_first_start(core):
     assert (row["id"], row["trigger_id"], row["workflow"]) == (emitted.id, emitted.id, "greet")
     assert (row["status"], row["turn"], row["state_json"], row["session_id"]) == ("RUNNING", 1, "null", "s")
     assert (row["created_at"], row["max_attempts"], running.entry.resume) == (NEW_YEAR, 2, "FIRST")
-    assert running.task == look(core, emitted.id), "what the engine carries is what stands in the row"
+    assert running.task == look(core, emitted.id), "the task of the engine equals the row"
 
 
 def test_plain_workflow_has_no_task_row(core):
@@ -111,7 +111,7 @@ def test_turn_gets_payload_and_description_of_the_creating_trigger(core):
     assert second.entry.creator is not None
     assert second.entry.creator.payload_json == '{"city":"Rome"}'
     assert second.entry.creator.description == "a brief"
-    assert running.entry.creator is None, "it is the claimed trigger's own"
+    assert running.entry.creator is None, "the claimed trigger is the creator"
 
 
 def test_next_turn_does_not_know_the_completed_parts_of_the_last(core):
@@ -128,7 +128,7 @@ def test_trigger_of_a_missing_task_has_nothing_to_do(core):
     assert enter(core, claim_one(core)) == StaleTurn("task gone is not there any more")
 
 
-# Recorded
+# Records
 
 
 def test_completed_parts_are_numbered_in_order_in_the_record(core):
@@ -144,10 +144,10 @@ def test_completed_parts_are_numbered_in_order_in_the_record(core):
 
 
 def test_finished_turn_records_nothing_and_its_batch_continues(core):
-    over, running = begin(core), begin(core)
-    finish(core, over)
+    finished, running = begin(core), begin(core)
+    finish(core, finished)
 
-    answers = core.do(core.recording.record_all, [event_of(over, "step:late"), event_of(running, "step:fine")])
+    answers = core.do(core.recording.record_all, [event_of(finished, "step:late"), event_of(running, "step:fine")])
 
     assert isinstance(answers[0], LeaseLost)
     assert isinstance(answers[1], int)
@@ -155,29 +155,29 @@ def test_finished_turn_records_nothing_and_its_batch_continues(core):
 
 
 def test_emit_of_a_finished_turn_emits_nothing(core):
-    over = begin(core)
-    finish(core, over)
+    finished = begin(core)
+    finish(core, finished)
     row = core.triggers.accept(a_trigger())
 
     with pytest.raises(LeaseLost):
-        core.do(core.recording.emit_recorded, row, lambda _: event_of(over, "emit#1"), None)
+        core.do(core.recording.emit_recorded, row, lambda _: event_of(finished, "emit#1"), None)
     assert len(rows(core, "triggers")) == 1
 
 
 def test_progress_of_a_finished_turn_is_refused(core):
-    over, running = begin(core), begin(core)
-    core.do(core.recording.set_progress, over.claim, over.task.seq, "1")
-    finish(core, over)
+    finished, running = begin(core), begin(core)
+    core.do(core.recording.set_progress, finished.claim, finished.task.seq, "1")
+    finish(core, finished)
 
     with pytest.raises(LeaseLost):
-        core.do(core.recording.set_progress, over.claim, over.task.seq, "2")
+        core.do(core.recording.set_progress, finished.claim, finished.task.seq, "2")
     core.do(core.recording.set_progress, running.claim, running.task.seq, "3")
     core.do(core.recording.set_progress, running.claim, running.task.seq, "4")
 
     assert [(row["progress_json"], row["progress_count"]) for row in rows(core, "tasks")] == [("1", 1), ("4", 2)]
 
 
-# Settled
+# Settlement
 
 
 def test_returning_turn_ends_its_task_with_the_result(core, clock):
@@ -301,11 +301,11 @@ def test_unwound_turn_ends_as_cancelled(core):
     assert (task.status, task.error_code) == (TaskStatus.CANCELLED, "WORKFLOW_ABORTED")
 
 
-# Too late
+# Late writes
 
 
-def moved(core: VirtualCore, running: Running, **changes: Any) -> bool:
-    """Whether a move that was decided for this turn is still written."""
+def is_move_written(core: VirtualCore, running: Running, **changes: Any) -> bool:
+    """Return whether a move that was decided for this turn is still written."""
     before = rows(core, "tasks")
     move = end_of_task(running.task, TaskStatus.DONE, "late", core.clock.now(), result_json='"late"')
     core.do(TaskStore().advance_all, [move._replace(**changes)])
@@ -316,7 +316,7 @@ def test_move_of_a_finished_turn_is_not_written(core):
     running = begin(core)
     go_on(core, running)
 
-    assert not moved(core, running)
+    assert not is_move_written(core, running)
 
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
@@ -330,18 +330,18 @@ def test_move_of_an_ended_task_is_not_written(core, how):
         case "cancelled":
             unwind(core, running)
 
-    assert not moved(core, running)
+    assert not is_move_written(core, running)
     assert look(core, running.task.id).status == how.upper()
 
 
 def test_move_of_a_missing_task_is_not_written(core):
     running = begin(core)
 
-    assert not moved(core, running, seq=99)
+    assert not is_move_written(core, running, seq=99)
 
 
 def test_move_of_a_current_turn_is_written(core):
-    assert moved(core, begin(core))
+    assert is_move_written(core, begin(core))
 
 
 def test_ended_task_is_not_woken(core):
@@ -385,7 +385,7 @@ def test_second_settle_of_a_turn_is_refused_and_changes_nothing(core):
 
 
 def test_first_trigger_of_an_advanced_task_does_not_enter_again(core):
-    """Somebody put it back by hand."""
+    """The trigger was set to PENDING by hand."""
     running = begin(core)
     go_on(core, running, 1)
     with core.transaction() as tx:

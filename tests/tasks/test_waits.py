@@ -42,7 +42,7 @@ from tests.support.trigger_steps import BROKEN, claim_all, claim_one
 
 
 def waits(core: VirtualCore) -> list[tuple[str, str, str | None]]:
-    """(name, status, by what it was resolved)"""
+    """Return the name and status of each wait, and what resolved it."""
     return [(row["name"], row["status"], row["resolved_by"]) for row in rows(core, "waits")]
 
 
@@ -50,7 +50,7 @@ def live_triggers(core: VirtualCore) -> list[dict[str, Any]]:
     return core.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
 
 
-# Begun
+# Begin
 
 
 def test_sleeping_task_has_a_single_trigger_due_at_the_wake_up(core, clock):
@@ -117,10 +117,10 @@ def test_same_wait_name_in_the_next_turn_is_another_wait(core):
     assert [(row["turn"], row["status"]) for row in rows(core, "waits")] == [(1, "RESOLVED"), (2, "WAITING")]
 
 
-# Resolved, by the first that comes
+# Resolution by the first cause
 
 
-def test_time_lets_a_sleeper_go_on(core, clock):
+def test_sleeping_task_continues_at_its_wake_up(core, clock):
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60))
     assert claim_all(core) == []
@@ -151,7 +151,7 @@ def test_answer_before_the_timer_brings_the_timer_forward(core, clock):
 
 
 def test_answer_wins_over_a_timer_at_the_same_instant_when_first(core, clock):
-    """The timer is due and claimed, and has not started."""
+    """The timer is due and claimed, but not started."""
     running = begin(core)
     suspend(core, running, a_question(until=clock.now() + 60, default="hold"))
     clock.advance(60)
@@ -198,7 +198,7 @@ def test_resolved_wait_is_not_resolved_again(core):
 
 
 def test_two_timers_of_a_task_enter_its_turn_once(core, clock):
-    """The trigger of an earlier wait, requeued by hand, finds that its task goes on with another."""
+    """The trigger of an earlier wait is requeued by hand, and the task continues with another trigger."""
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60))
     clock.advance(60)
@@ -328,10 +328,10 @@ def test_parent_wait_for_a_child_ends_at_its_timeout(core, clock):
     finish(core, enter_next(core))
 
     assert again.entry.resume == "TIMER"
-    assert live_triggers(core) == [], "and nobody is told of its end"
+    assert live_triggers(core) == [], "the end of the child notifies no task"
 
 
-# What renews a work budget
+# Renewal of a work budget
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(REST_SECONDS, (0, 0)), (REST_SECONDS - 1, (1, 5))])
@@ -371,7 +371,7 @@ def test_existing_mail_renews_the_work_budget(core):
     assert look(core, running.task.id).turns_alone == 0
 
 
-def test_short_naps_add_up(core, clock):
+def test_turns_between_short_rests_add_up(core, clock):
     running = begin(core)
     for _ in range(4):
         go_on(core, running, None, a_sleep(clock.now() + 1, name="continued"), steps=2)
@@ -391,15 +391,15 @@ def test_turn_with_a_refused_settle_begins_no_wait(core):
     assert waits(core) == []
 
 
-# The first of several
+# Alternatives
 
 
 def questions(core: VirtualCore) -> list[str]:
     return [row["status"] for row in rows(core, "questions")]
 
 
-def for_either(clock: Any) -> NewWait:
-    """For an event, an answer that a message may be, or a minute."""
+def any_of_three(clock: Any) -> NewWait:
+    """Return a wait for the first of an event, an answer by message, and a minute."""
     waits = (
         NewWait(name="any#1/paid", kind=WaitKind.EVENT, event="paid", any_of="any#1"),
         replace(a_question(by_message=True), name="any#1/answer", any_of="any#1"),
@@ -411,7 +411,7 @@ def for_either(clock: Any) -> NewWait:
 def test_alternatives_share_a_trigger_due_at_the_earliest_end(core, clock):
     running = begin(core)
 
-    assert suspend(core, running, for_either(clock)) == Followed(due_at=NEW_YEAR + 60)
+    assert suspend(core, running, any_of_three(clock)) == Followed(due_at=NEW_YEAR + 60)
 
     [timer] = live_triggers(core)
     assert (timer["due_at"], timer["dedup_key"]) == (NEW_YEAR + 60, f"wake:{rows(core, 'waits')[0]['id']}")
@@ -420,7 +420,7 @@ def test_alternatives_share_a_trigger_due_at_the_earliest_end(core, clock):
 
 def test_resolved_alternative_pulls_the_trigger_and_withdraws_the_question(core, clock):
     running = begin(core)
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
     question = the_question(core)
 
     assert core.do(core.tasks.signal, running.task.id, "paid", 5) is True
@@ -434,13 +434,13 @@ def test_resolved_alternative_pulls_the_trigger_and_withdraws_the_question(core,
     assert timer["due_at"] == NEW_YEAR
     with pytest.raises(StateRefused, match="is withdrawn"):
         core.do(core.tasks.answer, question["id"], "send", answered_by="ada")
-    assert core.do(core.tasks.signal, running.task.id, "paid", 6) is False, "it is kept"
+    assert core.do(core.tasks.signal, running.task.id, "paid", 6) is False, "the signal is kept unread"
     assert [*enter_next(core).entry.waits] == ["any#1/paid"]
 
 
 def test_message_that_answers_ends_the_alternatives(core, clock):
     running = begin(core, session_id="s")
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
 
     assert core.do(core.tasks.signal, running.task.id, "message", {"text": "send"}) is True
 
@@ -450,7 +450,7 @@ def test_message_that_answers_ends_the_alternatives(core, clock):
 
 def test_time_ends_the_alternative_that_is_due(core, clock):
     running = begin(core)
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
     clock.advance(60)
 
     entered = enter_next(core)
@@ -462,7 +462,7 @@ def test_time_ends_the_alternative_that_is_due(core, clock):
 
 def test_deadline_of_the_task_ends_all_alternatives_without_a_value(core, clock):
     running = begin(core, deadline=30.0)
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
     clock.advance(30)
 
     entered = enter_next(core)
@@ -475,7 +475,7 @@ def test_deadline_of_the_task_ends_all_alternatives_without_a_value(core, clock)
 def test_clock_that_is_set_back_leaves_the_order_of_the_alternatives(core, clock):
     running = begin(core)
     clock.advance(7200)
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
     clock.set_back(7200)
 
     core.do(ClockStepStore().set_back, 7200)
@@ -487,12 +487,12 @@ def test_clock_that_is_set_back_leaves_the_order_of_the_alternatives(core, clock
 
 def test_retried_task_waits_again_for_all_alternatives(core, clock):
     running = begin(core, deadline=30.0)
-    suspend(core, running, for_either(clock))
+    suspend(core, running, any_of_three(clock))
     clock.advance(30)
     fail(core, enter_next(core))
     core.do(core.tasks.retry, running.task.id)
 
-    suspend(core, enter_next(core, deadline=30.0), for_either(clock))
+    suspend(core, enter_next(core, deadline=30.0), any_of_three(clock))
 
     assert {status for _, status, _ in waits(core)} == {"WAITING"}
     assert questions(core) == ["WITHDRAWN", "OPEN"]

@@ -23,7 +23,7 @@ def end_of(core: VirtualCore, id: str) -> WorkResult | CraftcoreError:
 
 
 def remove_task(tx: Transaction) -> None:
-    """Retention does so as soon as the first of its records may go; the others follow."""
+    """Remove a task as retention does when the first of its records expires."""
     tx.run("DELETE FROM waits")
     tx.run("DELETE FROM tasks")
 
