@@ -63,8 +63,8 @@ def wall_offset(zone: ZoneInfo, t: int) -> int:
     return round(datetime.fromtimestamp(t, zone).replace(tzinfo=UTC).timestamp()) - t
 
 
-def stretches(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int, int]]:
-    """(start, end, offset) of what the clock was set to, found by looking each hour, and each minute of a change."""
+def list_offsets(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int, int]]:
+    """Return each (start, end, offset) of a zone, found by a search through the hours and the minutes of a change."""
     starts = [first]
     offsets = ((hour, wall_offset(zone, hour)) for hour in range(first, last + HOUR, HOUR))
     for (hour, before), (following, after) in pairwise(offsets):
@@ -73,21 +73,23 @@ def stretches(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int, int
     return [(start, end, wall_offset(zone, start)) for start, end in pairwise([*starts, last])]
 
 
-def moment(wall: int, clock: list[tuple[int, int, int]]) -> int:
-    """When the wall first shows that; else when it is first beyond that."""
-    for start, end, offset in clock:
-        if start <= wall - offset < end:
-            return wall - offset
-    return next(start for start, _, offset in clock if start + offset > wall)
+def first_instant(wall_time: int, offsets: list[tuple[int, int, int]]) -> int:
+    """Return the first instant at which the wall clock shows a time, or else is past the time."""
+    for start, end, offset in offsets:
+        if start <= wall_time - offset < end:
+            return wall_time - offset
+    return next(start for start, _, offset in offsets if start + offset > wall_time)
 
 
 def check_each_day_once(timezone: str, year: int, *, skipped: date | None = None) -> None:
     new_year = int(datetime(year, 1, 1, tzinfo=UTC).timestamp())
     days = (date(year + 1, 1, 1) - date(year, 1, 1)).days
-    clock = stretches(ZoneInfo(timezone), new_year - 3 * DAY, new_year + (days + 3) * DAY)
+    offsets = list_offsets(ZoneInfo(timezone), new_year - 3 * DAY, new_year + (days + 3) * DAY)
     for hour, minute in TIMES:
         timing = Cron(expression=f"{minute} {hour} * * *", timezone=timezone)
-        eve, *moments = (moment(new_year + day * DAY + hour * HOUR + minute * 60, clock) for day in range(-1, days))
+        eve, *moments = (
+            first_instant(new_year + day * DAY + hour * HOUR + minute * 60, offsets) for day in range(-1, days)
+        )
 
         found = [int(t) for t in occurrences(timing, eve, moments[-1])]
 
@@ -95,7 +97,7 @@ def check_each_day_once(timezone: str, year: int, *, skipped: date | None = None
         assert count(timing, eve, moments[-1]) == len(found)
         if skipped is None or (hour, minute) != (0, 0):
             assert len(found) == days, (timezone, year, hour, minute)
-        else:  # its midnight, and that of the next day: the same first instant after the gap
+        else:  # both midnights of the skipped day occur at the same first instant after the gap
             assert len(found) == days - 1
 
 
@@ -120,7 +122,7 @@ def test_daily_cron_occurs_once_per_day_in_every_zone(year):
 
 @pytest.mark.campaign
 def test_zone_offsets_change_at_most_weekly_and_by_at_most_a_day():
-    """What finding a change by halving stands on. The least there has been is a week."""
+    """The binary search for a change relies on this. The shortest span on record is a week."""
     for timezone in sorted(available_timezones()):
         zone = ZoneInfo(timezone)
         offsets = [(t, wall_offset(zone, t)) for t in range(0, 68 * 366 * DAY, 6 * HOUR)]

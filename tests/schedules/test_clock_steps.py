@@ -1,4 +1,4 @@
-"""Corrections of a wall clock that was ahead: delays are kept, and given times stay unchanged."""
+"""Corrections of a wall clock that was ahead: delays keep their length, and absolute times stay unchanged."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ TRUST = ClockTrust()
 KEY = LimitKey("mail", '"a"')
 
 
-def ahead(clock: VirtualClock, seconds: float = YEAR) -> None:
+def set_ahead(clock: VirtualClock, seconds: float = YEAR) -> None:
     clock.set_back(-seconds)
 
 
-def set_right(core: VirtualCore, clock: VirtualClock, step: float = YEAR) -> int:
-    """As a running daemon sees it."""
+def correct_clock(core: VirtualCore, clock: VirtualClock, step: float = YEAR) -> int:
+    """Set the clock back as a running daemon detects it, and return the number of moved rows."""
     clock.set_back(step)
     return core.do(TRUST.set_back, step)
 
@@ -53,11 +53,11 @@ def due_in(core: VirtualCore, trigger_id: str) -> float:
 
 def test_trigger_emitted_while_the_clock_was_ahead_keeps_the_delay(core, clock):
     before = emit(core, delay=HOUR).id
-    ahead(clock)
+    set_ahead(clock)
     at_once, later = emit(core).id, emit(core, delay=600).id
     clock.advance(60)
 
-    assert set_right(core, clock) == 2
+    assert correct_clock(core, clock) == 2
 
     assert due_in(core, at_once) == -60
     assert due_in(core, later) == 540
@@ -68,11 +68,11 @@ def test_trigger_emitted_while_the_clock_was_ahead_keeps_the_delay(core, clock):
 
 
 def test_trigger_with_a_given_time_is_not_moved_by_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     far = emit(core, at=NEW_YEAR + 2 * YEAR).id
     soon = emit(core, at=NEW_YEAR + DAY).id
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert look(core, far).due_at == NEW_YEAR + 2 * YEAR
     assert look(core, soon).due_at == NEW_YEAR + DAY
@@ -80,12 +80,12 @@ def test_trigger_with_a_given_time_is_not_moved_by_a_clock_step(core, clock):
 
 def test_backoff_begun_while_the_clock_was_ahead_keeps_the_length(core, clock):
     broken = emit(core).id
-    ahead(clock)
+    set_ahead(clock)
     ack(core, start_one(core), BROKEN)
     backoff = due_in(core, broken)
     assert 0 < backoff < DAY
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert due_in(core, broken) == pytest.approx(backoff)
     row = look(core, broken)
@@ -94,14 +94,14 @@ def test_backoff_begun_while_the_clock_was_ahead_keeps_the_length(core, clock):
 
 
 def test_waits_begun_while_the_clock_was_ahead_keep_the_length(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     now = clock.now()
     asleep, waits, asks = (begin(core) for _ in range(3))
     suspend(core, asleep, a_sleep(now + 60))
     suspend(core, waits, for_event("paid", until=now + 120))
     suspend(core, asks, a_question(until=now + 180))
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     timers = core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING' ORDER BY due_at")
     assert [row["due_at"] - clock.now() for row in timers] == [60, 120, 180]
@@ -113,12 +113,12 @@ def test_waits_begun_while_the_clock_was_ahead_keep_the_length(core, clock):
 
 
 def test_sleep_until_a_given_time_is_not_moved_by_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     running = begin(core)
     until = NEW_YEAR + YEAR + DAY
     suspend(core, running, replace(a_sleep(until), at_given=True))
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'") == [{"due_at": until}]
     assert core.rows("SELECT due_at FROM waits") == [{"due_at": until}]
@@ -126,40 +126,40 @@ def test_sleep_until_a_given_time_is_not_moved_by_a_clock_step(core, clock):
 
 def test_deadline_of_a_task_begun_while_the_clock_was_ahead_is_moved(core, clock):
     old = begin(core, deadline=DAY)
-    ahead(clock)
-    young = begin(core, deadline=DAY)
+    set_ahead(clock)
+    new = begin(core, deadline=DAY)
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     deadlines = {row["id"]: row["deadline_at"] for row in core.rows("SELECT id, deadline_at FROM tasks")}
-    assert deadlines == {old.task.id: NEW_YEAR + DAY, young.task.id: NEW_YEAR + DAY}
+    assert deadlines == {old.task.id: NEW_YEAR + DAY, new.task.id: NEW_YEAR + DAY}
 
 
 def test_wait_resolved_while_the_clock_was_ahead_resumes_at_once(core, clock):
-    """Its timer was pulled forward to a moment that is now a year away."""
+    """The signal set the timer to a moment that is now a year away."""
     running = begin(core)
     suspend(core, running, for_event("paid", until=NEW_YEAR + 2 * YEAR))
-    ahead(clock)
+    set_ahead(clock)
     core.do(core.tasks.signal, running.task.id, "paid")
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert enter_next(core).task.id == running.task.id
 
 
 def test_trigger_follows_a_clock_corrected_in_two_steps(core, clock):
-    ahead(clock, 2 * YEAR)
+    set_ahead(clock, 2 * YEAR)
     later = emit(core, delay=600).id
 
-    assert set_right(core, clock, YEAR) == 1
-    assert set_right(core, clock, YEAR) == 1
+    assert correct_clock(core, clock, YEAR) == 1
+    assert correct_clock(core, clock, YEAR) == 1
 
     assert due_in(core, later) == 600
 
 
 def test_clock_step_of_unknown_size_makes_no_trigger_early(core, clock):
-    """A year ahead, then another year: the step that is known explains only one of the rows."""
-    ahead(clock)
+    """The two rows were written at different times, and a step of unknown size fits each of them."""
+    set_ahead(clock)
     first = emit(core, delay=600).id
     clock.advance(100)
     second = emit(core, delay=600).id
@@ -184,7 +184,7 @@ def test_triggers_not_written_ahead_are_unchanged_by_a_clock_step(core, clock):
 def test_boot_after_a_small_clock_step_moves_rows_before_reclaiming(core, clock):
     emitted = emit(core).id
     start_daemon(core)
-    ahead(clock, HOUR)
+    set_ahead(clock, HOUR)
     ack(core, start_one(core), BROKEN)
     clock.advance(HOUR)
     claimed = claim_all(core, epoch=1)
@@ -201,7 +201,7 @@ def test_boot_after_a_small_clock_step_moves_rows_before_reclaiming(core, clock)
 
 def test_boot_moves_rows_written_by_a_producer_with_a_clock_ahead(core, clock):
     start_daemon(core)
-    ahead(clock)
+    set_ahead(clock)
     later = emit(core, delay=600).id
     clock.set_back(YEAR)
 
@@ -211,8 +211,8 @@ def test_boot_moves_rows_written_by_a_producer_with_a_clock_ahead(core, clock):
 
 
 def test_boot_far_behind_the_stored_time_moves_nothing_and_doctor_reports_triggers(core, clock, doctor_of):
-    """A machine without a battery looks the same: its clock is wrong now, and was right before."""
-    ahead(clock)
+    """The same happens on a machine without a battery, where the clock is wrong now and was right before."""
+    set_ahead(clock)
     start_daemon(core)
     core.do(TRUST.store_time)
     later = emit(core, delay=600).id
@@ -230,22 +230,22 @@ def test_boot_far_behind_the_stored_time_moves_nothing_and_doctor_reports_trigge
 
 
 def test_held_trigger_stays_held_after_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     emitted = emit(core)
     [claim] = claim_all(core)
     core.do(core.triggers.put_off, claim, "held")
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert look(core, emitted.id).due_at == HELD_UNTIL
 
 
 def test_trigger_put_off_by_a_limit_is_due_at_once_after_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     emitted = emit(core, payload={"to": "a"})
     [claim] = claim_all(core)
     core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, "to", KEY)], weight=60.0))
     core.do(lambda tx: tx.run("UPDATE limit_waits SET not_before = :now"))
-    set_right(core, clock)
+    correct_clock(core, clock)
     assert look(core, emitted.id).due_at == LIMITED_UNTIL
 
     assert core.do(LimitWaitStore().put_back, KEY, 1) == 1
@@ -254,20 +254,20 @@ def test_trigger_put_off_by_a_limit_is_due_at_once_after_a_clock_step(core, cloc
 
 
 def test_next_turn_written_while_the_clock_was_ahead_is_due_after_the_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60, name="continued"))
     other = begin(core)
     go_on(core, other, None)
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert enter_next(core).task.id == other.task.id
 
 
 def test_trigger_written_ahead_is_explained_by_the_clock_in_why(core, clock):
-    ahead(clock)
-    parked, given = emit(core, delay=600).id, emit(core, at=NEW_YEAR + 3 * YEAR).id
+    set_ahead(clock)
+    delayed, absolute = emit(core, delay=600).id, emit(core, at=NEW_YEAR + 3 * YEAR).id
     clock.set_back(YEAR)
 
     with core.reading() as reader:
@@ -275,14 +275,14 @@ def test_trigger_written_ahead_is_explained_by_the_clock_in_why(core, clock):
             trigger_id: list_reasons(
                 reader, look(core, trigger_id), clock.now(), daemon_runs=True, priority_weight=60.0
             )[0].code
-            for trigger_id in (parked, given)
+            for trigger_id in (delayed, absolute)
         }
 
-    assert codes == {parked: "clock", given: "not due"}
+    assert codes == {delayed: "clock", absolute: "not due"}
 
 
 def test_count_ahead_excludes_triggers_with_a_given_time(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     emit(core, delay=600)
     emit(core, at=NEW_YEAR + 3 * YEAR)
     clock.set_back(YEAR)
@@ -301,11 +301,11 @@ def next_in(core: VirtualCore, schedule_id: str) -> float | None:
 
 @pytest.mark.parametrize("when", ["in 17m", "In 17 minutes", "in  1020s"])
 def test_once_schedule_declared_while_the_clock_was_ahead_keeps_the_delay(core, clock, when):
-    ahead(clock)
+    set_ahead(clock)
     put(core, id="soon", when=when)
     clock.advance(20)
 
-    assert set_right(core, clock) == 1
+    assert correct_clock(core, clock) == 1
 
     assert next_in(core, "soon") == 1000
     assert stored(core, "soon").generation == 1
@@ -318,43 +318,43 @@ def test_once_schedule_declared_while_the_clock_was_ahead_keeps_the_delay(core, 
 
 
 def test_immediate_schedule_declared_while_the_clock_was_ahead_fires_at_once(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     put(core, when="immediate")
 
-    set_right(core, clock)
+    correct_clock(core, clock)
 
     assert tick(core).fired == 1
 
 
 @pytest.mark.parametrize("when", ["at 2028-03-01T12:00Z", "tomorrow at 9am", "every 2h"])
 def test_schedule_with_an_absolute_or_recurring_time_is_not_moved_by_a_clock_step(core, clock, when):
-    ahead(clock)
+    set_ahead(clock)
     before = put(core, when=when, timezone="UTC").schedule
 
-    assert set_right(core, clock) == 0
+    assert correct_clock(core, clock) == 0
 
     assert stored(core) == before
 
 
 def test_once_schedule_declared_before_the_clock_went_ahead_is_not_moved(core, clock):
     put(core, when="in 2h")
-    ahead(clock)
+    set_ahead(clock)
     core.do(core.schedules.pause, "job")
     before = stored(core)
 
-    assert set_right(core, clock) == 0
+    assert correct_clock(core, clock) == 0
 
     assert stored(core) == before
 
 
 def test_paused_and_skipped_once_schedules_follow_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     put(core, id="paused", when="in 17m")
     put(core, id="skipped", when="in 17m")
     core.do(core.schedules.pause, "paused")
     core.do(core.schedules.skip_next, "skipped")
 
-    assert set_right(core, clock) == 2
+    assert correct_clock(core, clock) == 2
 
     assert next_in(core, "paused") is None
     core.do(core.schedules.resume, "paused")
@@ -366,9 +366,9 @@ def test_paused_and_skipped_once_schedules_follow_a_clock_step(core, clock):
 
 
 def test_once_schedule_declared_again_in_code_keeps_the_corrected_time(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     declare(core, a_schedule(when="in 17m"))
-    set_right(core, clock)
+    correct_clock(core, clock)
     clock.advance(60)
 
     declare(core, a_schedule(when="in 17m"))
@@ -377,17 +377,17 @@ def test_once_schedule_declared_again_in_code_keeps_the_corrected_time(core, clo
 
 
 def test_once_schedule_follows_a_clock_corrected_in_two_steps(core, clock):
-    ahead(clock, 2 * YEAR)
+    set_ahead(clock, 2 * YEAR)
     put(core, when="in 10m")
 
-    assert set_right(core, clock, YEAR) == 1
-    assert set_right(core, clock, YEAR) == 1
+    assert correct_clock(core, clock, YEAR) == 1
+    assert correct_clock(core, clock, YEAR) == 1
 
     assert next_in(core, "job") == 600
 
 
 def test_boot_moves_a_once_schedule_when_no_trigger_was_written_ahead(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     put(core, when="in 10m")
     clock.set_back(YEAR)
 
@@ -398,7 +398,7 @@ def test_boot_moves_a_once_schedule_when_no_trigger_was_written_ahead(core, cloc
 
 
 def test_doctor_and_why_name_a_once_schedule_ahead_until_the_clock_is_trusted(core, clock, doctor_of):
-    ahead(clock)
+    set_ahead(clock)
     start_daemon(core)
     core.do(TRUST.store_time)
     put(core, id="reminder", when="in 10m")
@@ -422,21 +422,21 @@ def test_doctor_and_why_name_a_once_schedule_ahead_until_the_clock_is_trusted(co
 
 
 def test_corrupt_once_schedule_does_not_keep_others_from_following_a_clock_step(core, clock):
-    ahead(clock)
+    set_ahead(clock)
     put(core, id="whole", when="in 10m")
     put(core, id="spoilt", when="in 10m")
     core.do(lambda tx: tx.run("UPDATE schedules SET payload_json = CAST(x'ff' AS TEXT) WHERE id = 'spoilt'"))
 
-    assert set_right(core, clock) == 1
+    assert correct_clock(core, clock) == 1
 
     assert next_in(core, "whole") == 600
 
 
 @pytest.fixture
 def doctor_of():
-    """What `craftcore doctor` says of the clock."""
+    """Return a function that returns the findings of `craftcore doctor` about the clock."""
 
-    def told(core: VirtualCore) -> str:
+    def findings(core: VirtualCore) -> str:
         with core.reading() as reader:
             work = work_of(
                 reader,
@@ -447,4 +447,4 @@ def doctor_of():
             )
         return " ".join(str(finding) for finding in work_findings(work))
 
-    return told
+    return findings

@@ -50,8 +50,8 @@ async def test_corrupt_schedule_is_disabled_while_others_fire(tmp_path, change):
     spoil(core.database.path, change)
     clock.advance(hours=1)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.until(lambda: "sound" in ran)
+    async with lab(app, tmp_path, clock=clock) as host:
+        await host.until(lambda: "sound" in ran)
 
     assert ran == ["sound"]
     assert stored(core, "spoiled").status is ScheduleStatus.DISABLED

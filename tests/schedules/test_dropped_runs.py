@@ -1,4 +1,4 @@
-"""Occurrences dropped by disabled and paused schedules: each has its line of account."""
+"""Occurrences dropped by disabled and paused schedules: each is accounted for."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TOO_LARGE = {"text": "x" * 5000}
 SMALLER = replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))
 
 
-def with_a_smaller_limit(core: VirtualCore, clock: VirtualClock) -> VirtualCore:
+def open_with_smaller_limit(core: VirtualCore, clock: VirtualClock) -> VirtualCore:
     return VirtualCore(core.database.path, clock, SMALLER)
 
 
 def test_slots_of_a_disabled_schedule_are_accounted_for_once_at_resume(core, clock):
     put(core, payload=TOO_LARGE)
     clock.advance(hours=3)
-    lower = with_a_smaller_limit(core, clock)
+    lower = open_with_smaller_limit(core, clock)
     tick(lower)
     assert stored(core).status is ScheduleStatus.DISABLED
 
@@ -42,7 +42,7 @@ def test_buffered_occurrence_that_cannot_fire_disables_only_that_schedule(core, 
     run_all(core)
     clock.advance(hours=1)
 
-    ticked = tick(with_a_smaller_limit(core, clock))
+    ticked = tick(open_with_smaller_limit(core, clock))
 
     assert [placed.schedule_id for placed in ticked.placed if placed.trigger_id] == ["sound"]
     assert stored(core, "large").status is ScheduleStatus.DISABLED

@@ -23,14 +23,14 @@ def utc(text: str) -> float:
 
 
 NOW = utc("2026-06-10 12:34:56.5")
-"""A Wednesday; 14:34:56.5 in Berlin."""
+"""Wednesday, 14:34:56.5 in Berlin."""
 
 NOW_WHOLE = int(NOW)
 """Intervals are anchored at a whole second."""
 
 
-def read(text: str, *, now: float = NOW, timezone: str = BERLIN, **given: bool) -> Timing:
-    return parse(text, now=now, timezone=timezone, **given).timing
+def read(text: str, *, now: float = NOW, timezone: str = BERLIN, **flags: bool) -> Timing:
+    return parse(text, now=now, timezone=timezone, **flags).timing
 
 
 ONE_TIME = {
@@ -458,7 +458,7 @@ TOKENS = """
     weekday weekend monday mon fri sun m h s d w minutes hours months years 0 1 2 9 12 13 24 25 30 59 60 61 99 2026 -5
     1.5 3pm 3:30pm 15:30 */5 1-5 MON#5 0L 29 2026-12-01 T09:00 Z +01:00 9999-12-31 0001-01-01 24:00 99999999999
 """
-NEARLY = st.builds(str.join, st.sampled_from([" ", ""]), st.lists(st.sampled_from(TOKENS.split()), max_size=8))
+NEAR_FORMS = st.builds(str.join, st.sampled_from([" ", ""]), st.lists(st.sampled_from(TOKENS.split()), max_size=8))
 FIELD = st.sampled_from(["*", "*/5", "0", "1", "2,9", "29", "30", "1-5", "L", "JAN", "sun", "1L", "MON#5"])
 FIELDS = st.builds(" ".join, st.lists(FIELD, min_size=4, max_size=6))
 DIGITS = st.text("0123456789 */,-:.TZ+", max_size=40)
@@ -466,7 +466,7 @@ FORM = st.sampled_from([*ONE_TIME, *RECURRING])
 CHANGED = st.builds(
     lambda text, at, new: text[:at] + new + text[at + 1 :], FORM, st.integers(0, 20), st.text(max_size=1)
 )
-TEXTS = st.text(max_size=250) | NEARLY | FIELDS | DIGITS | FORM | CHANGED
+TEXTS = st.text(max_size=250) | NEAR_FORMS | FIELDS | DIGITS | FORM | CHANGED
 ZONES = st.sampled_from([BERLIN, "UTC", "America/New_York", "Pacific/Kiritimati", "Australia/Lord_Howe"])
 MOMENTS = st.floats(0, YEAR_10000, exclude_max=True) | st.floats(YEAR_10000 - 172_800, YEAR_10000, exclude_max=True)
 

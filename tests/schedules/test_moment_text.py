@@ -44,7 +44,7 @@ def test_moment_is_read_in_the_zone_and_from_now(value, at, is_delay):
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "message"),
     [
         ("soon", "at 'soon' is not a moment: 'soon' is not a time of day"),
         ("", "at '' is not a moment: "),
@@ -58,8 +58,8 @@ def test_moment_is_read_in_the_zone_and_from_now(value, at, is_delay):
         (None, "must be an aware datetime or epoch seconds"),
     ],
 )
-def test_value_without_a_moment_is_refused(value, why):
-    with pytest.raises(InvalidInput, match=why):
+def test_value_without_a_moment_is_refused(value, message):
+    with pytest.raises(InvalidInput, match=message):
         read_moment("at", value, NOON, BERLIN)
 
 

@@ -37,7 +37,7 @@ def end_of(core: VirtualCore) -> OccurrenceEnd:
 
 
 def fire(core: VirtualCore, clock: VirtualClock, **changes: Any) -> str:
-    """The id of the trigger of one occurrence, an hour later."""
+    """Fire an occurrence an hour later, and return the id of its trigger."""
     put(core, **changes)
     clock.advance(hours=1)
     tick(core)
@@ -107,7 +107,7 @@ def test_cancelled_trigger_that_never_started_did_not_run(core, clock):
     assert (found.state, found.reason, found.began_at) == (EndState.NOT_RUN, "cancelled: wrong day", None)
 
 
-def test_end_of_a_task_goes_before_that_of_its_first_trigger(core, clock):
+def test_end_of_a_task_has_priority_over_that_of_its_first_trigger(core, clock):
     fire(core, clock)
     suspend(core, enter_next(core), a_sleep(clock.now() + 60))
     assert (end_of(core).state, end_of(core).status) == (EndState.AT_WORK, "WAITING")
@@ -125,7 +125,7 @@ def test_end_of_a_task_goes_before_that_of_its_first_trigger(core, clock):
     [(Succeeded(), EndState.DONE, "success"), (HOPELESS, EndState.FAILED, "error")],
     ids=["success", "error"],
 )
-def test_newest_record_tells_the_end_once_retention_took_the_trigger(core, clock, outcome, state, status):
+def test_end_is_read_from_the_newest_record_after_retention_removed_the_trigger(core, clock, outcome, state, status):
     fire(core, clock)
     clock.advance(100)
     began_at = clock.now()
@@ -139,7 +139,7 @@ def test_newest_record_tells_the_end_once_retention_took_the_trigger(core, clock
     clock.advance(2 * DAY)
     sweep(core, only(triggers=DAY, dead=DAY, keys=DAY))
     clock.advance(30 * DAY)
-    emit(core)  # the newest row stays for its number
+    emit(core)  # retention keeps the newest row
     sweep(core, only(triggers=DAY, dead=DAY, keys=DAY))
     assert triggers(core) == []
 
@@ -159,7 +159,7 @@ def test_end_is_gone_with_the_last_record(core, clock):
 
 
 def test_records_of_a_longer_trigger_id_are_left_out(core, clock):
-    """The id of one trigger begins as the id of another does."""
+    """The id of one trigger is a prefix of the id of another."""
     fire(core, clock)
     again(core)
     with core.transaction() as tx:

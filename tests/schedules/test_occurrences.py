@@ -1,4 +1,4 @@
-"""Occurrences of timings: next, last, all and count agree with measured vectors and with a walk by minutes."""
+"""Occurrences of timings: next, last, all and count agree with measured vectors and with a search by minutes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def utc(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def shown(moments: list[float]) -> list[str]:
+def as_text(moments: list[float]) -> list[str]:
     return [f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%MZ}" for moment in moments]
 
 
@@ -46,8 +46,8 @@ def cron(expression: str, timezone: str = "UTC") -> Cron:
     return Cron(expression=expression, timezone=timezone)
 
 
-def coming(timing: Timing, after: str, number: int) -> list[str]:
-    return shown(list(islice(occurrences(timing, utc(after), math.inf), number)))
+def following(timing: Timing, after: str, number: int) -> list[str]:
+    return as_text(list(islice(occurrences(timing, utc(after), math.inf), number)))
 
 
 VECTORS = json.loads((Path(__file__).parent / "dst_vectors.json").read_text())["vectors"]
@@ -58,36 +58,42 @@ def test_cron_occurrences_match_the_measured_vectors(vector):
     after = datetime.fromisoformat(vector["after"]).timestamp()
     timing = cron(vector["expr"], vector["tz"])
 
-    assert shown(list(islice(occurrences(timing, after, math.inf), len(vector["next_utc"])))) == vector["next_utc"]
+    assert as_text(list(islice(occurrences(timing, after, math.inf), len(vector["next_utc"])))) == vector["next_utc"]
 
 
-# Where cronsim 2.8 by itself answers otherwise.
+# Cases in which cronsim 2.8 alone gives another answer
 
 
 def test_fixed_time_does_not_recur_in_the_second_copy_of_an_hour():
-    """Berlin, 02:30 for the second time: cronsim goes on with the 02:45 of the first time."""
-    assert coming(cron("45 2 * * *", "Europe/Berlin"), "2026-10-25 01:30", 1) == ["2026-10-26T01:45Z"]
+    """In Berlin, after the second 02:30, cronsim continues with the first 02:45."""
+    assert following(cron("45 2 * * *", "Europe/Berlin"), "2026-10-25 01:30", 1) == ["2026-10-26T01:45Z"]
 
 
 def test_cron_over_a_half_hour_clock_change_loses_no_existing_wall_time():
-    """Lord Howe: cronsim steps by the hour from half past, over 02:00 and 02:15, and 03:00 and 03:15."""
+    """On Lord Howe, cronsim steps by an hour from half past, and misses 02:00, 02:15, 03:00 and 03:15."""
     lord_howe = "Australia/Lord_Howe"
 
-    assert coming(cron("*/15 2 * * *", lord_howe), "2026-04-04 15:15", 2) == ["2026-04-04T15:30Z", "2026-04-04T15:45Z"]
-    assert coming(cron("*/15 3 * * *", lord_howe), "2026-10-03 15:00", 2) == ["2026-10-03T16:00Z", "2026-10-03T16:15Z"]
+    assert following(cron("*/15 2 * * *", lord_howe), "2026-04-04 15:15", 2) == [
+        "2026-04-04T15:30Z",
+        "2026-04-04T15:45Z",
+    ]
+    assert following(cron("*/15 3 * * *", lord_howe), "2026-10-03 15:00", 2) == [
+        "2026-10-03T16:00Z",
+        "2026-10-03T16:15Z",
+    ]
 
 
 def test_wildcard_cron_does_not_occur_in_an_hour_skipped_at_midnight():
-    """Havana, 8 March: the day begins at 01:00. cronsim comes at the 00:00 that does not exist."""
-    assert coming(cron("*/30 0 * * 0", "America/Havana"), "2026-03-07 12:00", 1) == ["2026-03-15T04:00Z"]
+    """In Havana, 8 March begins at 01:00. cronsim returns the missing 00:00."""
+    assert following(cron("*/30 0 * * 0", "America/Havana"), "2026-03-07 12:00", 1) == ["2026-03-15T04:00Z"]
 
 
 def test_cron_advances_past_a_fold_across_midnight():
-    """St John's in 2010 went from 00:01 back to 23:01: cronsim returns to the first midnight for ever."""
+    """The clock of St John's went from 00:01 back to 23:01 in 2010. cronsim returns the first midnight for ever."""
     timing = cron("0 * * * 0", "America/St_Johns")
 
-    assert coming(timing, "2010-11-07 02:45", 2) == ["2010-11-07T03:30Z", "2010-11-07T04:30Z"]
-    assert coming(timing, "2010-11-07 02:00", 2) == ["2010-11-07T02:30Z", "2010-11-07T03:30Z"]
+    assert following(timing, "2010-11-07 02:45", 2) == ["2010-11-07T03:30Z", "2010-11-07T04:30Z"]
+    assert following(timing, "2010-11-07 02:00", 2) == ["2010-11-07T02:30Z", "2010-11-07T03:30Z"]
 
 
 def test_fixed_time_in_a_gap_ending_within_a_minute_occurs_at_the_first_second_after():
@@ -97,19 +103,19 @@ def test_fixed_time_in_a_gap_ending_within_a_minute_occurs_at_the_first_second_a
 
 
 def test_count_up_to_the_second_copy_of_an_hour_includes_only_the_first_copy():
-    """Berlin, from noon of the day before until 02:20 for the second time."""
+    """The span in Berlin is from noon of the day before until the second 02:20."""
     timing, after, until = cron("0,15,30,45 2 * * *", "Europe/Berlin"), utc("2026-10-24 12:00"), utc("2026-10-25 01:20")
 
-    assert coming(timing, "2026-10-24 12:00", 4)[-1] == "2026-10-25T00:45Z"
+    assert following(timing, "2026-10-24 12:00", 4)[-1] == "2026-10-25T00:45Z"
     assert count(timing, after, until) == 4
     assert last_occurrence(timing, until, after=after) == utc("2026-10-25 00:45")
 
 
-# Apia skipped the whole of 30 December 2011: what was fixed for that day comes at the first instant of the 31st.
+# Apia skipped 30 December 2011. Fixed times of that day occur at the first instant of the 31st.
 
 
 def test_fixed_time_of_a_skipped_day_occurs_at_the_first_instant_after():
-    assert coming(cron("0 9 * * *", "Pacific/Apia"), "2011-12-29 00:00", 3) == [
+    assert following(cron("0 9 * * *", "Pacific/Apia"), "2011-12-29 00:00", 3) == [
         "2011-12-29T19:00Z",
         "2011-12-30T10:00Z",
         "2011-12-30T19:00Z",
@@ -119,19 +125,19 @@ def test_fixed_time_of_a_skipped_day_occurs_at_the_first_instant_after():
 def test_midnight_of_a_skipped_day_and_of_the_next_day_occur_once():
     apia = cron("0 0 * * *", "Pacific/Apia")
 
-    assert coming(apia, "2011-12-29 00:00", 3) == ["2011-12-29T10:00Z", "2011-12-30T10:00Z", "2011-12-31T10:00Z"]
+    assert following(apia, "2011-12-29 00:00", 3) == ["2011-12-29T10:00Z", "2011-12-30T10:00Z", "2011-12-31T10:00Z"]
     assert count(apia, utc("2011-12-29 00:00"), utc("2011-12-31 10:00")) == 3
 
 
 def test_wildcard_cron_keeps_the_cadence_over_a_skipped_day():
-    assert coming(cron("0 * * * *", "Pacific/Apia"), "2011-12-30 08:30", 3) == [
+    assert following(cron("0 * * * *", "Pacific/Apia"), "2011-12-30 08:30", 3) == [
         "2011-12-30T09:00Z",
         "2011-12-30T10:00Z",
         "2011-12-30T11:00Z",
     ]
 
 
-# Intervals, one moment, startup.
+# Intervals, once, startup
 
 ANCHOR = NEW_YEAR + 7
 
@@ -229,7 +235,7 @@ def test_cron_without_an_occurrence_in_fifty_years_never_occurs(expression, time
 
 
 def test_cron_that_occurs_every_28_years_is_found():
-    assert coming(cron("0 0 29 2 */7"), "2026-01-01", 3) == [
+    assert following(cron("0 0 29 2 */7"), "2026-01-01", 3) == [
         "2032-02-29T00:00Z",
         "2060-02-29T00:00Z",
         "2088-02-29T00:00Z",
@@ -242,7 +248,7 @@ def test_cron_in_an_unknown_zone_is_refused():
 
 
 def test_count_over_years_of_minutes_takes_under_two_seconds():
-    """Making them would take half a minute."""
+    """Listing them would take half a minute."""
     timing = cron("* * * * *", "Europe/Berlin")
     started = time.process_time()
 
@@ -251,12 +257,12 @@ def test_count_over_years_of_minutes_takes_under_two_seconds():
     assert time.process_time() - started < 2.0
 
 
-# The oracle: a walk through the minutes of a zone, for expressions that bring along what they mean.
+# The oracle: a search through the minutes of a zone, for expressions with known field values
 
 
 @dataclass(frozen=True)
-class Said:
-    """A cron expression, and the sets its fields stand for."""
+class Fields:
+    """A cron expression, with the values of its fields."""
 
     fields: tuple[str, ...]
     minutes: frozenset[int]
@@ -273,7 +279,7 @@ class Said:
     def keeps_cadence(self) -> bool:
         return self.fields[0].startswith("*") or self.fields[1].startswith("*")
 
-    def names(self, wall: datetime) -> bool:
+    def matches(self, wall: datetime) -> bool:
         day, weekday = wall.day in self.days, wall.isoweekday() % 7 in self.weekdays
         both = self.fields[2].startswith("*") or self.fields[4].startswith("*")
         return (
@@ -284,24 +290,27 @@ class Said:
         )
 
 
-def walked(said: Said, zone: ZoneInfo, after: float, until: float) -> list[float]:
-    """All in (after, until]. For zones whose offsets are whole minutes."""
-    first, last = math.floor(after / 60) - 27 * 60, math.floor(until / 60)  # a clock is set back by a day at most
-    comes: set[int] = set()
+def search_by_minutes(known: Fields, zone: ZoneInfo, after: float, until: float) -> list[float]:
+    """Return all occurrences in (after, until], in a zone whose offsets are whole minutes."""
+    first, last = (
+        math.floor(after / 60) - 27 * 60,
+        math.floor(until / 60),
+    )  # no zone goes back by more than a day
+    found: set[int] = set()
     seen: set[datetime] = set()
     before = None
     for minute in range(first, last + 1):
         wall = datetime.fromtimestamp(minute * 60, zone).replace(tzinfo=None, fold=0)
-        if said.keeps_cadence:
+        if known.keeps_cadence:
             walls = [wall]
         else:
             gap = 1 if before is None else max(1, int((wall - before) / timedelta(minutes=1)))
             walls = [passed for passed in (wall - timedelta(minutes=n) for n in range(gap)) if passed not in seen]
             seen.update(walls)
-        if any(map(said.names, walls)):
-            comes.add(minute * 60)
+        if any(map(known.matches, walls)):
+            found.add(minute * 60)
         before = wall
-    return [float(moment) for moment in sorted(comes) if after < moment <= until]
+    return [float(moment) for moment in sorted(found) if after < moment <= until]
 
 
 ODD_ZONES = [
@@ -335,8 +344,8 @@ EVERY_DAY = (range(1, 32), range(1, 13), range(7))
 
 
 @lru_cache
-def changes(timezone: str) -> list[int]:
-    """The days between which the zone's clock was changed from 1975 to 2038."""
+def change_days(timezone: str) -> list[int]:
+    """Return the days from 1975 to 2038 before a change of the offset of a zone."""
     zone = ZoneInfo(timezone)
     days = range(5 * YEAR, 68 * YEAR, DAY)
     offsets = [datetime.fromtimestamp(day, zone).utcoffset() for day in days]
@@ -344,24 +353,24 @@ def changes(timezone: str) -> list[int]:
 
 
 @st.composite
-def a_field(draw, low: int, high: int, near: int) -> tuple[str, frozenset[int]]:
-    """A field of low-high and what it stands for; numbers are drawn up to `near`, where there is something to see."""
-    whole = range(low, high + 1)
+def draw_field(draw, low: int, high: int, near: int) -> tuple[str, frozenset[int]]:
+    """Draw a field of the range low-high and its values, with single numbers only up to `near`."""
+    full_range = range(low, high + 1)
     step = draw(st.integers(1, high))
     start = draw(st.integers(low, near - 1))
     end = draw(st.integers(start + 1, near))
-    some = draw(st.sets(st.integers(low, near), min_size=1, max_size=4))
+    numbers = draw(st.sets(st.integers(low, near), min_size=1, max_size=4))
     field: tuple[str, frozenset[int]] = draw(
         st.sampled_from(
             [
-                ("*", frozenset(whole)),
-                (f"*/{step}", frozenset(whole[::step])),
+                ("*", frozenset(full_range)),
+                (f"*/{step}", frozenset(full_range[::step])),
                 (f"{start}", frozenset({start})),
                 (f"{start}/{step}", frozenset(range(start, high + 1, step))),
                 (f"{start}-{end}", frozenset(range(start, end + 1))),
                 (f"{start}-{end}/{step}", frozenset(range(start, end + 1, step))),
-                (",".join(map(str, some)), frozenset(some)),
-                (f"{start},*/{step}", frozenset(whole[::step]) | {start}),
+                (",".join(map(str, numbers)), frozenset(numbers)),
+                (f"{start},*/{step}", frozenset(full_range[::step]) | {start}),
             ]
         )
     )
@@ -369,35 +378,35 @@ def a_field(draw, low: int, high: int, near: int) -> tuple[str, frozenset[int]]:
 
 
 @st.composite
-def an_expression(draw) -> Said:
+def draw_expression(draw) -> Fields:
     every_day = draw(st.sampled_from([True, True, False]))
     drawn = [
-        draw(a_field(0, 59, 59)),
-        draw(a_field(0, 23, 23) | a_field(0, 23, 4)),
-        ("*", frozenset(range(1, 32))) if every_day else draw(a_field(1, 31, 28)),
-        ("*", frozenset(range(1, 13))) if every_day else draw(a_field(1, 12, 12)),
-        ("*", frozenset(range(8))) if every_day else draw(a_field(0, 7, 7)),
+        draw(draw_field(0, 59, 59)),
+        draw(draw_field(0, 23, 23) | draw_field(0, 23, 4)),
+        ("*", frozenset(range(1, 32))) if every_day else draw(draw_field(1, 31, 28)),
+        ("*", frozenset(range(1, 13))) if every_day else draw(draw_field(1, 12, 12)),
+        ("*", frozenset(range(8))) if every_day else draw(draw_field(0, 7, 7)),
     ]
     minutes, hours, days, months, weekdays = (meaning for _, meaning in drawn)
     sunday_is_0 = frozenset(weekday % 7 for weekday in weekdays)
-    return Said(tuple(text for text, _ in drawn), minutes, hours, days, months, sunday_is_0)
+    return Fields(tuple(text for text, _ in drawn), minutes, hours, days, months, sunday_is_0)
 
 
 @st.composite
-def a_span(draw) -> tuple[str, float, float, float]:
-    """A zone, and three moments in order within days of one of its changes."""
+def draw_span(draw) -> tuple[str, float, float, float]:
+    """Draw a zone, and three ordered moments within two days of a change of its offset."""
     timezone = draw(st.sampled_from(ODD_ZONES))
-    change = draw(st.sampled_from(changes(timezone)))
+    change = draw(st.sampled_from(change_days(timezone)))
     hours = sorted(draw(st.lists(st.floats(-20, 44), min_size=3, max_size=3)))
     after, middle, until = (change + HOUR * number for number in hours)
     return timezone, after, middle, until
 
 
-def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) -> None:
-    """All there is to ask, answered by the walk: in (after, until] and its two parts."""
+def check_against_search(known: Fields, span: tuple[str, float, float, float]) -> None:
+    """Compare the occurrences in (after, until] and in its two parts with those of the search by minutes."""
     timezone, after, middle, until = span
-    timing = cron(said.expression, timezone)
-    expected = walked(said, ZoneInfo(timezone), after, until)
+    timing = cron(known.expression, timezone)
+    expected = search_by_minutes(known, ZoneInfo(timezone), after, until)
 
     assert list(occurrences(timing, after, until)) == expected
     early, late = list(occurrences(timing, after, middle)), list(occurrences(timing, middle, until))
@@ -409,40 +418,40 @@ def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) ->
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(an_expression(), a_span())
-def test_cron_around_a_clock_change_matches_a_walk_through_minutes(said, span):
-    check_against_the_walk(said, span)
+@given(draw_expression(), draw_span())
+def test_cron_around_a_clock_change_matches_a_search_by_minutes(known, span):
+    check_against_search(known, span)
 
 
 @pytest.mark.campaign
 @settings(max_examples=10_000, deadline=None, derandomize=True)
-@given(an_expression(), a_span())
-def test_cron_around_a_clock_change_matches_the_walk_over_many_examples(said, span):
-    check_against_the_walk(said, span)
+@given(draw_expression(), draw_span())
+def test_cron_around_a_clock_change_matches_the_search_over_many_examples(known, span):
+    check_against_search(known, span)
 
 
 CADENCES = [
-    Said(("*/15", "*", "*", "*", "*"), frozenset({0, 15, 30, 45}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
-    Said(("0", "*", "*", "*", "*"), frozenset({0}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
-    Said(("0", "*/2", "*", "*", "*"), frozenset({0}), frozenset(range(0, 24, 2)), *map(frozenset, EVERY_DAY)),
-    Said(("*", "2", "*", "*", "*"), frozenset(range(60)), frozenset({2}), *map(frozenset, EVERY_DAY)),
+    Fields(("*/15", "*", "*", "*", "*"), frozenset({0, 15, 30, 45}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
+    Fields(("0", "*", "*", "*", "*"), frozenset({0}), frozenset(range(24)), *map(frozenset, EVERY_DAY)),
+    Fields(("0", "*/2", "*", "*", "*"), frozenset({0}), frozenset(range(0, 24, 2)), *map(frozenset, EVERY_DAY)),
+    Fields(("*", "2", "*", "*", "*"), frozenset(range(60)), frozenset({2}), *map(frozenset, EVERY_DAY)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("timezone", "said"),
+    ("timezone", "known"),
     cells(
-        [(timezone, said) for timezone in ODD_ZONES for said in CADENCES],
-        [f"{timezone}-{said.expression}" for timezone in ODD_ZONES for said in CADENCES],
+        [(timezone, known) for timezone in ODD_ZONES for known in CADENCES],
+        [f"{timezone}-{known.expression}" for timezone in ODD_ZONES for known in CADENCES],
     ),
 )
-def test_wildcard_cron_keeps_the_cadence_through_clock_changes(said, timezone):
-    for change in changes(timezone)[-2:]:
+def test_wildcard_cron_keeps_the_cadence_through_clock_changes(known, timezone):
+    for change in change_days(timezone)[-2:]:
         after, until = change - 6 * HOUR, change + 30 * HOUR
 
-        found = list(occurrences(cron(said.expression, timezone), after, until))
+        found = list(occurrences(cron(known.expression, timezone), after, until))
 
-        assert found == walked(said, ZoneInfo(timezone), after, until)
+        assert found == search_by_minutes(known, ZoneInfo(timezone), after, until)
 
 
 def test_quarter_hourly_cron_is_evenly_spaced_all_year():
@@ -452,7 +461,7 @@ def test_quarter_hourly_cron_is_evenly_spaced_all_year():
     assert len(moments) == YEAR // (15 * MINUTE)
 
 
-YEARS = [
+YEARLY_COUNTS = [
     ("30 2 * * *", 365.25),
     ("0 0 * * *", 365.25),
     ("*/30 1,2 * * 0", 4 * 52.18),
@@ -467,35 +476,35 @@ FOUR_ZONES = ["Europe/Berlin", "Pacific/Apia", "America/St_Johns", "Africa/Casab
 
 
 @pytest.mark.parametrize(
-    ("expression", "a_year", "timezone"),
+    ("expression", "yearly_count", "timezone"),
     cells(
-        [(*of_a_year, timezone) for of_a_year in YEARS for timezone in FOUR_ZONES],
-        [f"{expression}-{timezone}" for expression, _ in YEARS for timezone in FOUR_ZONES],
+        [(*case, timezone) for case in YEARLY_COUNTS for timezone in FOUR_ZONES],
+        [f"{expression}-{timezone}" for expression, _ in YEARLY_COUNTS for timezone in FOUR_ZONES],
     ),
 )
-def test_count_over_twenty_years_equals_the_listed_occurrences(expression, a_year, timezone):
+def test_count_over_twenty_years_equals_the_listed_occurrences(expression, yearly_count, timezone):
     timing, after, until = cron(expression, timezone), utc("1999-07-01 12:00"), utc("2019-07-01 12:00")
 
     moments = list(occurrences(timing, after, until))
 
-    assert count(timing, after, until) == len(moments) == pytest.approx(20 * a_year, rel=0.02)
+    assert count(timing, after, until) == len(moments) == pytest.approx(20 * yearly_count, rel=0.02)
     assert newest_occurrences(timing, after, until, 10) == moments[-10:]
     assert all(earlier < later for earlier, later in pairwise(moments))
 
 
 @st.composite
-def a_timing(draw) -> Timing:
+def draw_timing(draw) -> Timing:
     match draw(st.integers(0, 4)):
         case 0:
             return Once(at=draw(st.floats(0, YEAR_10000, exclude_max=True)))
         case 1:
             return Every(anchor_at=draw(st.integers(0, int(YEAR_10000) - 1)), step_seconds=draw(st.integers(1, YEAR)))
         case _:
-            return cron(draw(an_expression()).expression, draw(st.sampled_from(ODD_ZONES)))
+            return cron(draw(draw_expression()).expression, draw(st.sampled_from(ODD_ZONES)))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(a_timing(), st.floats(0, YEAR_10000))
+@given(draw_timing(), st.floats(0, YEAR_10000))
 def test_next_occurrence_is_later_and_equals_the_last_until_then(timing, t):
     moment = next_occurrence(timing, t)
 

@@ -22,8 +22,8 @@ from tests.support.task_steps import (
 )
 
 
-def first_occurrence(core: VirtualCore, clock: VirtualClock, overlap: Overlap = Overlap.BUFFER_ONE) -> Running:
-    """The task of the first of an hourly schedule, in its first turn."""
+def start_first_occurrence(core: VirtualCore, clock: VirtualClock, overlap: Overlap = Overlap.BUFFER_ONE) -> Running:
+    """Start the task of the first occurrence of an hourly schedule."""
     put(core, overlap=overlap)
     clock.advance(hours=1)
     tick(core)
@@ -35,7 +35,7 @@ def outcomes(core: VirtualCore) -> list[str]:
 
 
 def test_task_waiting_for_an_answer_buffers_the_next_occurrence(core, clock):
-    running = first_occurrence(core, clock)
+    running = start_first_occurrence(core, clock)
     suspend(core, running, a_question())
     assert triggers(core)[0]["status"] == "DONE"
     clock.advance(hours=1)
@@ -45,7 +45,7 @@ def test_task_waiting_for_an_answer_buffers_the_next_occurrence(core, clock):
 
     core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
     tick(core)
-    assert outcomes(core) == ["fired", "buffered"], "its turn goes on, and is not over"
+    assert outcomes(core) == ["fired", "buffered"], "the turn has not ended"
 
     finish(core, enter_next(core))
     tick(core)
@@ -53,7 +53,7 @@ def test_task_waiting_for_an_answer_buffers_the_next_occurrence(core, clock):
 
 
 def test_task_in_the_second_turn_buffers_the_next_occurrence(core, clock):
-    running = first_occurrence(core, clock)
+    running = start_first_occurrence(core, clock)
     go_on(core, running, 1)
     clock.advance(hours=1)
 
@@ -63,7 +63,7 @@ def test_task_in_the_second_turn_buffers_the_next_occurrence(core, clock):
 
 
 def test_overlap_skip_skips_occurrences_and_names_the_unfinished_task(core, clock):
-    running = first_occurrence(core, clock, Overlap.SKIP)
+    running = start_first_occurrence(core, clock, Overlap.SKIP)
     suspend(core, running, a_sleep(clock.now() + 10 * HOUR))
     for _ in range(3):
         clock.advance(hours=1)
@@ -74,7 +74,7 @@ def test_overlap_skip_skips_occurrences_and_names_the_unfinished_task(core, cloc
 
 
 def test_overlap_allow_fires_while_an_earlier_task_waits(core, clock):
-    suspend(core, first_occurrence(core, clock, Overlap.ALLOW), for_event("never"))
+    suspend(core, start_first_occurrence(core, clock, Overlap.ALLOW), for_event("never"))
     clock.advance(hours=1)
 
     tick(core)
@@ -83,7 +83,7 @@ def test_overlap_allow_fires_while_an_earlier_task_waits(core, clock):
 
 
 def test_cancel_of_a_waiting_task_fires_the_buffered_occurrence(core, clock):
-    running = first_occurrence(core, clock)
+    running = start_first_occurrence(core, clock)
     suspend(core, running, for_event("never"))
     clock.advance(hours=1)
     tick(core)
@@ -96,7 +96,7 @@ def test_cancel_of_a_waiting_task_fires_the_buffered_occurrence(core, clock):
 
 
 def test_run_now_is_buffered_behind_a_waiting_task(core, clock):
-    running = first_occurrence(core, clock)
+    running = start_first_occurrence(core, clock)
     suspend(core, running, for_event("never"))
 
     placed = core.do(core.schedules.run_now, "job")
@@ -106,7 +106,7 @@ def test_run_now_is_buffered_behind_a_waiting_task(core, clock):
 
 @pytest.mark.parametrize("overlap", [Overlap.BUFFER_ONE, Overlap.SKIP])
 def test_task_of_another_schedule_does_not_delay_an_occurrence(core, clock, overlap):
-    suspend(core, first_occurrence(core, clock, overlap), for_event("never"))
+    suspend(core, start_first_occurrence(core, clock, overlap), for_event("never"))
     put(core, id="other", overlap=overlap)
     clock.advance(hours=1)
 

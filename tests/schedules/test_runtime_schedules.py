@@ -15,7 +15,7 @@ from tests.support.engine_harness import lab, look
 SCHEDULES = "SELECT id, origin, status, expression, payload_json FROM schedules ORDER BY id"
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("greet")
@@ -27,13 +27,13 @@ def an_app() -> App:
 
 @pytest.mark.anyio
 async def test_added_schedule_has_origin_api_and_survives_a_restart(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         await app.schedules.add("brief", "every day at 7am", workflow="greet", payload={"name": "Ada"})
-        before = it.rows("SELECT * FROM schedules")
-    async with lab(an_app(), tmp_path) as it:
-        assert it.rows("SELECT * FROM schedules") == before
-        assert it.rows(SCHEDULES) == [
+        before = host.rows("SELECT * FROM schedules")
+    async with lab(build_app(), tmp_path) as host:
+        assert host.rows("SELECT * FROM schedules") == before
+        assert host.rows(SCHEDULES) == [
             {
                 "id": "brief",
                 "origin": "api",
@@ -46,10 +46,10 @@ async def test_added_schedule_has_origin_api_and_survives_a_restart(tmp_path):
 
 @pytest.mark.anyio
 async def test_added_schedule_fires(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         await app.schedules.add("now", "in 1s", workflow="greet")
-        await it.until(lambda: it.rows("SELECT status FROM triggers") == [{"status": "DONE"}])
+        await host.until(lambda: host.rows("SELECT status FROM triggers") == [{"status": "DONE"}])
         [line] = await app.schedules.history("now")
         assert line.outcome == "fired"
         assert (await app.schedules.get("now")).status == "FINISHED"
@@ -57,7 +57,7 @@ async def test_added_schedule_fires(tmp_path):
 
 @pytest.mark.anyio
 async def test_edit_changes_the_given_fields_only(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         await app.schedules.add("brief", "every day at 7am", workflow="greet", payload={"name": "Ada"}, jitter=5)
         edited = await app.schedules.edit("brief", when="every day at 8am", description="later")
@@ -68,8 +68,8 @@ async def test_edit_changes_the_given_fields_only(tmp_path):
 
 @pytest.mark.anyio
 async def test_pause_resume_skip_and_run_now_return_their_results(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         await app.schedules.add("brief", "every 1h", workflow="greet")
         first, second, third = await app.schedules.preview("brief", count=3)
         assert (second - first, third - second) == (3600, 3600)
@@ -79,7 +79,7 @@ async def test_pause_resume_skip_and_run_now_return_their_results(tmp_path):
         assert (await app.schedules.resume("brief")).status == "ACTIVE"
         fired = await app.schedules.run_now("brief")
         assert fired.trigger_id is not None
-        await it.settled(fired.trigger_id)
+        await host.settled(fired.trigger_id)
         assert [schedule.id for schedule in await app.schedules.list()] == ["brief"]
         assert await app.schedules.remove("brief") == []
         assert await app.schedules.list() == []
@@ -87,7 +87,7 @@ async def test_pause_resume_skip_and_run_now_return_their_results(tmp_path):
 
 @pytest.mark.anyio
 async def test_preview_of_an_expression_needs_no_schedule(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         moments = await app.schedules.preview(when="every day at 7am", timezone="UTC", count=2)
         assert moments[1] - moments[0] == 86_400
@@ -112,16 +112,16 @@ async def test_preview_of_an_expression_needs_no_schedule(tmp_path):
     ],
 )
 async def test_schedule_that_could_only_fail_is_refused(tmp_path, when, workflow, payload, error):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         with pytest.raises(error):
             await app.schedules.add("wrong", when, workflow=workflow, payload=payload)
-        assert it.rows(SCHEDULES) == []
+        assert host.rows(SCHEDULES) == []
 
 
 @pytest.mark.anyio
 async def test_schedule_of_code_is_neither_changed_nor_removed(tmp_path):
-    app = an_app()
+    app = build_app()
     app.schedule("declared", "every 1h", workflow="greet")
     async with lab(app, tmp_path):
         with pytest.raises(StateRefused, match="is declared in code"):
@@ -133,7 +133,7 @@ async def test_schedule_of_code_is_neither_changed_nor_removed(tmp_path):
 
 @pytest.mark.anyio
 async def test_unknown_schedule_is_not_found(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         calls: list[Any] = [
             *(app.schedules.get, app.schedules.edit, app.schedules.pause, app.schedules.resume),
@@ -147,7 +147,7 @@ async def test_unknown_schedule_is_not_found(tmp_path):
 
 @pytest.mark.anyio
 async def test_turn_changes_schedules_once_over_a_reentry(tmp_path):
-    app = an_app()
+    app = build_app()
     entries: list[list[str]] = []
 
     @app.workflow("agent")
@@ -162,13 +162,13 @@ async def test_turn_changes_schedules_once_over_a_reentry(tmp_path):
             raise ConnectionError("once more")
         return skipped
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         work = await app.emit("agent")
         skipped = await work.result()
         account = await app.schedules.history("brief")
         assert [line.cause for line in account] == ["run-now"]
         assert (await app.schedules.preview("brief", count=1))[0] == skipped[1] + 3600
-        names = [row["name"] for row in it.rows("SELECT id AS name FROM schedules WHERE status = 'REMOVED'")]
+        names = [row["name"] for row in host.rows("SELECT id AS name FROM schedules WHERE status = 'REMOVED'")]
         assert names == ["tea"]
 
     assert len(entries) == 2
@@ -177,22 +177,22 @@ async def test_turn_changes_schedules_once_over_a_reentry(tmp_path):
 
 @pytest.mark.anyio
 async def test_turn_that_makes_another_call_at_reentry_conflicts(tmp_path):
-    app = an_app()
+    app = build_app()
 
     @app.workflow("agent", max_attempts=2)
     async def agent(ctx: TaskContext) -> None:
         await ctx.schedules.add("brief", f"every {ctx.attempt}h", workflow="greet")
         raise ConnectionError("once more")
 
-    async with lab(app, tmp_path) as it:
-        task = await it.ended((await app.emit("agent")).id)
+    async with lab(app, tmp_path) as host:
+        task = await host.ended((await app.emit("agent")).id)
         assert task["error_code"] == "STEP_CONFLICT"
-        assert [row["expression"] for row in it.rows(SCHEDULES)] == ["every 1h"]
+        assert [row["expression"] for row in host.rows(SCHEDULES)] == ["every 1h"]
 
 
 @pytest.mark.anyio
 async def test_schedules_of_a_turn_refuse_another_asyncio_task(tmp_path):
-    app = an_app()
+    app = build_app()
     refused: list[str] = []
 
     @app.workflow("agent")
@@ -206,9 +206,9 @@ async def test_schedules_of_a_turn_refuse_another_asyncio_task(tmp_path):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(elsewhere)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         await (await app.emit("agent")).result()
-        assert it.rows(SCHEDULES) == []
+        assert host.rows(SCHEDULES) == []
 
     assert refused == [
         "call ctx.schedules in the turn's own task, outside of steps: its calls are known by their order"
@@ -254,8 +254,8 @@ async def test_decorators_declare_workflow_and_schedule(tmp_path):
     @app.cron("0 7 * * *", "daily.brief", timezone="Europe/Berlin")
     async def brief() -> None: ...
 
-    async with lab(app, tmp_path) as it:
-        rows = it.rows("SELECT id, workflow, origin, expression, timezone FROM schedules ORDER BY id")
+    async with lab(app, tmp_path) as host:
+        rows = host.rows("SELECT id, workflow, origin, expression, timezone FROM schedules ORDER BY id")
         assert [tuple(row.values())[:4] for row in rows] == [
             ("daily.brief", "daily.brief", "code", "0 7 * * *"),
             ("sweep", "sweep", "code", "every 5m"),
@@ -267,7 +267,7 @@ async def test_decorators_declare_workflow_and_schedule(tmp_path):
 
 @pytest.mark.anyio
 async def test_turn_that_makes_a_call_of_another_name_at_reentry_conflicts(tmp_path):
-    app = an_app()
+    app = build_app()
 
     @app.workflow("agent", max_attempts=2)
     async def agent(ctx: TaskContext) -> None:
@@ -275,8 +275,8 @@ async def test_turn_that_makes_a_call_of_another_name_at_reentry_conflicts(tmp_p
         await call("brief")
         raise ConnectionError("once more")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         await app.schedules.add("brief", "every day at 7am", workflow="greet")
-        task = await it.ended((await app.emit("agent")).id)
+        task = await host.ended((await app.emit("agent")).id)
         assert task["error_code"] == "STEP_CONFLICT"
         assert [line.cause for line in await app.schedules.history("brief")] == []

@@ -255,7 +255,7 @@ def test_declaration_names_all_mistakes_and_stores_nothing(core):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"id": "no spaces"}, "1 to 150 characters"),
         ({"id": "x" * 151}, "1 to 150 characters"),
@@ -275,7 +275,7 @@ def test_declaration_names_all_mistakes_and_stores_nothing(core):
         ({"jitter": "soon"}, "jitter 'soon'"),
         ({"expires_after": 0}, "expires_after 0 must be 1 to 316224000 seconds"),
         ({"max_runs": 0}, "max_runs 0"),
-        ({"start": datetime(2026, 1, 2)}, "no time zone"),  # noqa: DTZ001 - that is what is refused
+        ({"start": datetime(2026, 1, 2)}, "no time zone"),  # noqa: DTZ001 - this value is refused
         ({"until": "tomorrow"}, "until 'tomorrow'"),
         ({"until": NEW_YEAR - 1}, "would never fire"),
         ({"start": NEW_YEAR + DAY, "until": NEW_YEAR + HOUR}, "until is before start"),
@@ -286,11 +286,11 @@ def test_declaration_names_all_mistakes_and_stores_nothing(core):
         ({"description": 7}, "description must be text"),
     ],
 )
-def test_schedule_with_an_invalid_option_is_refused_by_name_and_not_stored(core, changes, said):
+def test_schedule_with_an_invalid_option_is_refused_by_name_and_not_stored(core, changes, message):
     with pytest.raises(InvalidInput) as refused:
         put(core, **changes)
 
-    assert said in refused.value.message
+    assert message in refused.value.message
     assert core.rows("SELECT id FROM schedules") == []
 
 
@@ -326,7 +326,7 @@ def test_schedule_options_survive_a_round_trip(core):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"source": "HEARTBEAT"}, "source 'HEARTBEAT'"),
         ({"source": "RESUME"}, "source RESUME is craftcore's own"),
@@ -336,8 +336,8 @@ def test_schedule_options_survive_a_round_trip(core):
         ({"deliver": "session", "session_id": "s"}, "takes no workflow"),
     ],
 )
-def test_schedule_that_names_no_receiver_or_two_is_refused(core, wrong, said):
-    with pytest.raises(InvalidInput, match=said):
+def test_schedule_that_names_no_receiver_or_two_is_refused(core, wrong, message):
+    with pytest.raises(InvalidInput, match=message):
         put(core, **wrong)
     assert core.rows("SELECT 1 FROM schedules") == []
 
@@ -350,13 +350,13 @@ def test_source_and_delivery_survive_a_round_trip(core):
 
 
 def test_declaration_of_an_older_release_is_unchanged_by_the_new_options(core):
-    """Its hash was made before there were a source and a delivery."""
+    """The stored hash is from a release without the options source and deliver."""
     put(core)
 
-    told = {field.name: getattr(stored(core), field.name) for field in fields(Declared)}
+    hashed = {field.name: getattr(stored(core), field.name) for field in fields(Declared)}
     for name in ("source", "deliver", "timezone"):
-        del told[name]
-    assert stored(core).declared_hash == sha256_of(canonicalize({**told, "declared_hash": ""}))
+        del hashed[name]
+    assert stored(core).declared_hash == sha256_of(canonicalize({**hashed, "declared_hash": ""}))
 
 
 def test_fired_trigger_carries_the_options_of_the_schedule(core, clock):
@@ -369,7 +369,7 @@ def test_fired_trigger_carries_the_options_of_the_schedule(core, clock):
     assert (row["priority"], row["description"], row["max_attempts"]) == (7, "why", 2)
 
 
-# The operator's hands
+# Operator commands
 
 
 def test_paused_schedule_fires_nothing_and_accounts_for_slots_at_resume(core, clock):
@@ -563,7 +563,7 @@ def test_backfill_fires_skipped_slots_and_none_twice(core, clock):
 
 
 def test_backfill_does_not_fire_a_slot_again_after_retention_removed_the_trigger(core, clock):
-    """Retention has removed the row that held the dedup key; the account stands."""
+    """Retention has removed the row that held the dedup key. The row of the occurrence is kept."""
     put(core)
     clock.advance(hours=1)
     tick(core)
@@ -649,7 +649,7 @@ def test_interval_of_three_hours_with_hourly_restarts_fires_four_times_in_twelve
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [3 * HOUR, 6 * HOUR, 9 * HOUR, 12 * HOUR]
 
 
-# Nothing is lost between two lives
+# Each slot is accounted for
 
 
 def test_changed_timing_accounts_for_earlier_slots(core, clock):
@@ -728,7 +728,7 @@ def test_reanchored_schedule_does_not_occur_before_the_start(core, clock, when):
 
 
 def test_reanchored_schedule_drops_triggers_and_lines_from_a_wrong_clock(core, clock):
-    """A trigger due in a year, and an occurrence that waits for it."""
+    """A trigger is due in a year, and an occurrence waits for it."""
     put(core)
     clock.advance(365 * DAY)
     tick(core)

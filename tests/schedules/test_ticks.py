@@ -125,7 +125,7 @@ def test_occurrence_is_buffered_and_fires_when_the_earlier_trigger_settles(core,
 
 
 def test_buffered_occurrence_fires_without_a_new_decision(core, clock, monkeypatch):
-    """To decide takes a fifth of a second where a thousand are to be caught up."""
+    """A decision takes a fifth of a second when a thousand occurrences are to be caught up."""
     put(core)
     for _ in range(2):
         clock.advance(hours=1)
@@ -137,7 +137,7 @@ def test_buffered_occurrence_fires_without_a_new_decision(core, clock, monkeypat
 
 
 def test_run_now_and_a_slot_at_the_same_moment_fire_only_once(core, clock):
-    """The slot came by itself while a person fired the schedule at that very moment."""
+    """The slot is due at the moment at which a person fires the schedule."""
     put(core)
     core.do(core.schedules.run_now, "job")
     clock.advance(hours=1)
@@ -162,7 +162,7 @@ def test_occurrence_in_backoff_buffers_the_next_occurrence(core, clock):
 
 
 def test_occurrences_skipped_repeatedly_for_a_reason_share_a_line(core, clock):
-    """A job that hangs for an hour, behind it one every second: the account must not grow with it."""
+    """A job hangs while occurrences come every second. The number of rows must not grow with them."""
     put(core, when="every 1s", overlap=Overlap.SKIP)
     clock.advance(1)
     tick(core)
@@ -270,7 +270,7 @@ def test_tick_after_a_year_of_seconds_writes_two_lines(core, clock):
 
 
 def test_slot_that_fired_before_a_clock_step_is_skipped_with_the_trigger_named(core, clock):
-    """The clock was set back, and a person said that it is right."""
+    """The clock was set back, and a person trusted it."""
     put(core)
     clock.advance(hours=2)
     tick(core)
@@ -318,7 +318,7 @@ def test_payload_over_a_lowered_limit_disables_the_schedule_with_a_reason(tmp_pa
 
 
 def test_stale_tick_writes_nothing(core, clock):
-    """Its guard: the row has moved on since it was read."""
+    """The update is guarded, because the row has changed since it was read."""
     put(core)
     clock.advance(hours=1)
     before = stored(core)
