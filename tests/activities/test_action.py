@@ -58,7 +58,7 @@ def test_times_of_an_action_are_seconds_or_timedeltas_with_settle_after_as_timeo
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "expected"),
     [
         ({"on_unknown": "resend"}, "on_unknown=RESEND repeats it, unless the provider drops a second call"),
         ({"idempotency_window": 3600}, "an idempotency_window is how long an idempotent_provider remembers"),
@@ -83,10 +83,10 @@ def test_times_of_an_action_are_seconds_or_timedeltas_with_settle_after_as_timeo
         ({"settle_after": "soon"}, "settle_after 'soon' must be seconds, a timedelta, or text"),
     ],
 )
-def test_invalid_terms_of_an_irreversible_action_are_refused(options, says):
+def test_invalid_terms_of_an_irreversible_action_are_refused(options, expected):
     message = refusal(irreversible=True, **options)
     assert message.startswith("action mail.send: ")
-    assert says in message
+    assert expected in message
 
 
 def test_mistakes_in_terms_are_all_reported_at_once():
@@ -125,16 +125,16 @@ def by_amount(arguments: Mapping[str, Any]) -> ActionTerms:
 
 
 def test_terms_of_a_call_may_depend_on_its_arguments():
-    """As of a ready-made action, of which a configuration tells what its provider does."""
+    """A built-in action takes the behaviour of its provider from the configuration."""
 
     def pay(call: Call, *, amount: int) -> None: ...
 
     always = ActionTerms(on_unknown=OnUnknown.RECONCILE)
-    depends, does_not = Action("pay", pay, always, terms_of=by_amount), Action("pay", pay, always)
+    depends, fixed = Action("pay", pay, always, terms_of=by_amount), Action("pay", pay, always)
 
     assert depends.terms_for({"amount": 0}) == ActionTerms(irreversible=False, on_unknown=OnUnknown.RECONCILE)
     assert depends.terms_for({"amount": 7}).irreversible
-    assert does_not.terms_for({"amount": 0}) is does_not.terms is always
+    assert fixed.terms_for({"amount": 0}) is fixed.terms is always
 
 
 def test_action_with_terms_by_arguments_needs_no_reconcile():
@@ -150,47 +150,47 @@ def test_action_with_terms_by_arguments_needs_no_reconcile():
 def nothing() -> None: ...
 
 
-def only_named(*, call: Call) -> None: ...
+def keyword_only(*, call: Call) -> None: ...
 
 
-def generates(call: Call) -> Iterator[int]:
+def generate(call: Call) -> Iterator[int]:
     yield 1
 
 
-async def generates_later(call: Call) -> AsyncIterator[int]:
+async def generate_later(call: Call) -> AsyncIterator[int]:
     yield 1
 
 
-class Generates:
+class Generator:
     def __call__(self, call: Call) -> Iterator[int]:
         yield 1
 
 
-def by_place(call: Call, to: str, /) -> None: ...
+def positional_only(call: Call, to: str, /) -> None: ...
 
 
-def several(call: Call, *to: str) -> None: ...
+def variadic(call: Call, *to: str) -> None: ...
 
 
-def keyed(call: Call, *, key: str) -> None: ...
+def with_key(call: Call, *, key: str) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("fn", "says"),
+    ("fn", "expected"),
     [
         (nothing, "its first parameter is the call, as in `async def send(call, *, to: str)`"),
-        (only_named, "its first parameter is the call"),
-        (generates, "a generator cannot be an action; its body would never run"),
-        (generates_later, "a generator cannot be an action"),
-        (Generates(), "a generator cannot be an action"),
-        (partial(generates), "a generator cannot be an action"),
-        (by_place, "parameter to cannot be given by name"),
-        (several, "parameter to cannot be given by name"),
-        (keyed, "no parameter may be called key, which ctx.act takes itself"),
+        (keyword_only, "its first parameter is the call"),
+        (generate, "a generator cannot be an action; its body would never run"),
+        (generate_later, "a generator cannot be an action"),
+        (Generator(), "a generator cannot be an action"),
+        (partial(generate), "a generator cannot be an action"),
+        (positional_only, "parameter to cannot be given by name"),
+        (variadic, "parameter to cannot be given by name"),
+        (with_key, "no parameter may be called key, which ctx.act takes itself"),
     ],
 )
-def test_uncallable_function_is_refused_as_an_action(fn, says):
-    assert says in refusal(fn)
+def test_uncallable_function_is_refused_as_an_action(fn, expected):
+    assert expected in refusal(fn)
 
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_written():
@@ -206,10 +206,10 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_written():
 def test_argument_cannot_have_the_name_of_the_call_parameter():
     async def anything(request: Call, **fields: Any) -> None: ...
 
-    async def by_place_only(request: Call, /, **fields: Any) -> None: ...
+    async def take_by_position(request: Call, /, **fields: Any) -> None: ...
 
     declare(anything).check({"amount": 7, "currency": "EUR"})
-    declare(by_place_only).check({"request": 7})
+    declare(take_by_position).check({"request": 7})
     with pytest.raises(InvalidInput, match="request is its name for the call"):
         declare(anything).check({"request": 7})
 
@@ -242,45 +242,48 @@ def test_result_class_may_be_declared_below_its_action():
 # Reconcile
 
 
-def reconciled_by(fn: Any, **options: Any) -> str:
+def refuse_reconcile(fn: Any, **options: Any) -> str:
     action = declare(**{"irreversible": True, "on_unknown": "reconcile", **options})
     with pytest.raises(ConfigInvalid) as refused:
         action.reconcile(fn)
     return refused.value.message
 
 
-async def look(call: Call, *, to: str, body: str = "") -> None: ...
+async def reconcile_all(call: Call, *, to: str, body: str = "") -> None: ...
 
 
-async def look_at_some(call: Call, *, to: str) -> None: ...
+async def reconcile_without_body(call: Call, *, to: str) -> None: ...
 
 
-async def look_at_more(call: Call, *, to: str, body: str, account: str) -> None: ...
+async def reconcile_with_account(call: Call, *, to: str, body: str, account: str) -> None: ...
 
 
-async def look_at_all(call: Call, **arguments: Any) -> None: ...
+async def reconcile_any(call: Call, **arguments: Any) -> None: ...
 
 
 def test_reconcile_takes_the_arguments_of_the_action():
-    for fn in (look, look_at_all):
+    for fn in (reconcile_all, reconcile_any):
         action = declare(irreversible=True, on_unknown="reconcile")
         assert action.reconcile(fn) is fn
         assert action.reconciler is fn
-    assert reconciled_by(look_at_some) == "reconcile of action mail.send: it takes no body, which the action does"
-    assert "it needs account, which that does not take" in reconciled_by(look_at_more)
-    assert "its first parameter is the call" in reconciled_by(nothing)
-    assert "a generator cannot be an action" in reconciled_by(generates)
+    assert (
+        refuse_reconcile(reconcile_without_body)
+        == "reconcile of action mail.send: it takes no body, which the action does"
+    )
+    assert "it needs account, which that does not take" in refuse_reconcile(reconcile_with_account)
+    assert "its first parameter is the call" in refuse_reconcile(nothing)
+    assert "a generator cannot be an action" in refuse_reconcile(generate)
 
 
 def test_reconcile_is_declared_once_and_only_for_irreversible_actions():
     action = declare(irreversible=True, on_unknown="reconcile")
-    action.reconcile(look)
+    action.reconcile(reconcile_all)
     with pytest.raises(ConfigInvalid, match="reconcile is declared twice"):
-        action.reconcile(look)
+        action.reconcile(reconcile_all)
     asking = declare(irreversible=True, on_unknown="ask")
-    assert asking.reconcile(look) is look  # a person is told what the provider says
+    assert asking.reconcile(reconcile_all) is reconcile_all  # the question to a person shows the answer of the provider
     with pytest.raises(ConfigInvalid, match="only an irreversible action can be in doubt"):
-        declare().reconcile(look)
+        declare().reconcile(reconcile_all)
 
 
 @pytest.mark.anyio
@@ -290,7 +293,7 @@ async def test_app_with_a_missing_reconcile_does_not_run(tmp_path):
     with pytest.raises(ConfigInvalid, match=r"action mail\.send: on_unknown=RECONCILE, and no reconcile"):
         async with app.running(tmp_path / "agent.db"):
             pass
-    action.reconcile(look)
+    action.reconcile(reconcile_all)
     async with app.running(tmp_path / "agent.db"):
         pass
 
@@ -321,5 +324,5 @@ def test_message_id_depends_only_on_the_key():
     assert message_id(keys[0], "example.org").endswith("@example.org>")
 
 
-def test_its_headers_carry_the_key():
+def test_headers_of_a_call_carry_the_key():
     assert a_call().headers == {"Idempotency-Key": "activity:0199:1.1"}

@@ -132,8 +132,7 @@ def test_key_belongs_to_a_single_action_and_arguments(core, running, end, other)
 
 
 def test_key_belongs_to_a_single_task_even_with_colons_in_ids(core, running):
-    """Task `a` with key `b:x` and task `a:b` with key `x` have one text, and were one activity: one of them was told
-    that it was done."""
+    """Task `a` with key `b:x` and task `a:b` with key `x` have the same text, and must not share an activity."""
     mine = an_activity(core, running, DONE)
     other = begin(core)
 
@@ -154,7 +153,7 @@ def test_conflict_message_has_a_remedy(core, running):
 
 
 def test_repeated_call_of_a_changed_activity_is_not_begun(core, running):
-    """It was in doubt when it was looked at, and somebody decided."""
+    """The activity was in doubt when it was read, and a person decided since."""
     seen = an_activity(core, running, UNKNOWN)
     done = decide(core, seen, Decision.HAPPENED)
 
@@ -276,7 +275,7 @@ def test_call_without_effect_can_only_be_resent(core, running, end):
 
 
 def test_decision_about_an_earlier_call_is_refused(core, running):
-    """It was called again while somebody thought about it."""
+    """The call was repeated before the person decided."""
     seen = an_activity(core, running, UNKNOWN)
     call = core.do(LEDGER.call_again, seen, an_intent(running))
     assert isinstance(call, StartedCall)
@@ -299,7 +298,7 @@ def test_given_up_activity_can_still_be_decided(core, running):
     assert [row["decision"] for row in rows(core, "activity_decisions")] == ["give up", "give up", "happened", "resend"]
 
 
-# The doubt of an earlier call
+# Doubt of an earlier call
 
 
 def test_call_without_effect_does_not_clear_an_earlier_doubt(core, running):
@@ -317,14 +316,14 @@ def test_call_without_effect_does_not_clear_an_earlier_doubt(core, running):
         assert outcome_after(end, in_doubt=True) is end
 
 
-# A policy decides
+# Decisions by a policy
 
 
 def test_policy_does_not_overrule_a_person(core, running):
-    """A provider was asked while somebody answered: "send it again", or "give it up", was overruled without a word."""
-    for n, theirs in enumerate((Decision.RESEND, Decision.GIVE_UP), 1):
+    """A person decides to resend or to give up while the provider is asked."""
+    for n, decision in enumerate((Decision.RESEND, Decision.GIVE_UP), 1):
         seen = an_activity(core, running, UNKNOWN, f"1.{n}")
-        decided = decide(core, seen, theirs)
+        decided = decide(core, seen, decision)
 
         with pytest.raises(StateRefused):
             core.do(core.acts.decide, seen, Decision.HAPPENED, "reconcile", "ref-1", event_of(running, None))

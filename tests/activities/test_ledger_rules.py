@@ -141,12 +141,12 @@ def test_intent_of_another_action_or_task_is_refused(core, running, change):
 @pytest.mark.parametrize("end", [None, DONE], ids=["INTENT", "DONE"])
 def test_call_under_way_or_done_cannot_begin_again(core, running, end):
     before = an_activity(core, running, end)
-    for move in (
+    for change in (
         lambda: begin_again(before, an_intent(running), 0.0),
         lambda: put_in_doubt(before, epoch=2, reason="restored", now=0.0),
     ):
         with pytest.raises(AssertionError):
-            move()
+            change()
 
 
 def test_activity_in_doubt_after_a_restore_can_be_called_again_only_by_decision(core, running):

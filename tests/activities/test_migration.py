@@ -18,7 +18,7 @@ from tests.support.activity_steps import UNKNOWN, an_activity
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.task_steps import begin, rows
 
-BEFORE, WITH_THEM = list_migrations()[:3], list_migrations()[:4]
+BEFORE, WITH_ACTIVITIES = list_migrations()[:3], list_migrations()[:4]
 
 OLD_KINDS = ["ask", "stale", "budget", "stalled"]
 OLD_ENDS: dict[str, dict[str, Any]] = {
@@ -31,7 +31,7 @@ OLD_ENDS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def old(tmp_path: Path, clock: VirtualClock) -> Iterator[Database]:
-    """Of a program without irreversible actions: two tasks and a question of each kind in each state, with gaps."""
+    """Build a database of the earlier schema: two tasks and a question of each kind in each state, with gaps."""
     database = Database(tmp_path / "agent.db", clock)
     migrate(database, clock, BEFORE)
     with database.transaction() as tx:
@@ -82,7 +82,7 @@ def test_migration_keeps_every_earlier_question(old, clock):
     before = {table: look(old, f"SELECT * FROM {table} ORDER BY seq") for table in ("questions", "tasks", "waits")}
     assert len(before["questions"]) == 16
 
-    assert migrate(old, clock, WITH_THEM) == ["0004_activities"]
+    assert migrate(old, clock, WITH_ACTIVITIES) == ["0004_activities"]
 
     after = look(old, "SELECT * FROM questions ORDER BY seq")
     assert after == [{**row, "activity_seq": None} for row in before["questions"]]
@@ -104,7 +104,7 @@ def test_migration_copy_keeps_the_earlier_file(old, clock):
 
 
 def schema_of(reader: Reader) -> dict[str, Any]:
-    """Every table and index by its name, and what each table refers to."""
+    """Return the SQL of each table and index by name, and the foreign keys of each table."""
     found: dict[str, Any] = dict(tuple(row) for row in reader.fetch_tuples("SELECT name, sql FROM sqlite_schema"))
     references = reader.fetch_tuples(
         """
@@ -133,7 +133,7 @@ def test_migration_restores_both_question_indexes_and_references(old, clock):
     with old.reading() as reader:
         before = schema_of(reader)
 
-    migrate(old, clock, WITH_THEM)
+    migrate(old, clock, WITH_ACTIVITIES)
 
     with old.reading() as reader:
         after = schema_of(reader)
@@ -148,7 +148,7 @@ def test_migration_restores_both_question_indexes_and_references(old, clock):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("kind = 'riddle'", "CHECK"),
         ("kind = 'activity'", "CHECK"),
@@ -162,16 +162,16 @@ def test_migration_restores_both_question_indexes_and_references(old, clock):
         ("default_json = NULL", "NOT NULL"),
     ],
 )
-def test_migrated_question_guards_refuse_as_before(old, clock, change, told):
+def test_migrated_question_guards_refuse_as_before(old, clock, change, message):
     migrate(old, clock)
     before = look(old, "SELECT * FROM questions ORDER BY seq")
 
-    with pytest.raises(RowInvalid, match=told), old.transaction() as tx:
+    with pytest.raises(RowInvalid, match=message), old.transaction() as tx:
         tx.run(f"UPDATE questions SET {change} WHERE seq = 7")
     assert look(old, "SELECT * FROM questions ORDER BY seq") == before
 
 
-def test_its_next_question_has_the_next_number_and_may_be_about_an_activity(old, clock):
+def test_next_question_has_the_next_number_and_may_refer_to_an_activity(old, clock):
     migrate(old, clock)
     core = VirtualCore(old.path, clock)
     running = begin(core)
@@ -179,8 +179,8 @@ def test_its_next_question_has_the_next_number_and_may_be_about_an_activity(old,
 
     core.do(core.acts._questions.ask, "new", running.task.seq, None, question_about(doubt, None), None)
 
-    [asked] = core.rows("SELECT * FROM questions WHERE activity_seq IS NOT NULL")
-    assert (asked["seq"], asked["kind"], asked["activity_seq"]) == (16 * 7 + 1, "activity", doubt.seq)
+    [question] = core.rows("SELECT * FROM questions WHERE activity_seq IS NOT NULL")
+    assert (question["seq"], question["kind"], question["activity_seq"]) == (16 * 7 + 1, "activity", doubt.seq)
     core.close()
 
 

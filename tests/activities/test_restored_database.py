@@ -28,13 +28,13 @@ from tests.support.task_steps import begin, enter_next
 from tests.support.trigger_steps import emit
 
 
-def put_back(core: VirtualCore) -> None:
-    """The file is found to be older than what ran on it."""
+def mark_restored(core: VirtualCore) -> None:
+    """Mark the database as restored from a backup."""
     with core.transaction() as tx:
         begin_doubt(tx, 3, until=tx.now)
 
 
-def doubt(answer: object) -> Activity:
+def assert_in_doubt(answer: object) -> Activity:
     assert isinstance(answer, Activity), answer
     assert answer.is_open
     return answer
@@ -43,10 +43,10 @@ def doubt(answer: object) -> Activity:
 def test_restored_task_without_a_ledger_row_is_in_doubt(core, clock):
     running = begin(core)
     clock.advance(60)
-    put_back(core)
+    mark_restored(core)
     clock.advance(60)
 
-    found = doubt(begin_call(core, an_intent(running, epoch=4)))
+    found = assert_in_doubt(begin_call(core, an_intent(running, epoch=4)))
 
     assert found == look(core, found.seq)
     assert (found.in_doubt, found.may_retry, found.settled_at) == (True, True, None)
@@ -57,13 +57,13 @@ def test_restored_task_without_a_ledger_row_is_in_doubt(core, clock):
 
 
 def test_restored_doubt_counts_from_the_creation_of_the_task(core, clock):
-    """A provider's window counts from the first call, and that was not earlier."""
+    """A provider's window counts from the first call, which cannot be earlier than the task."""
     running = begin(core)
     clock.advance(60)
-    put_back(core)
+    mark_restored(core)
     clock.advance(60)
 
-    found = doubt(begin_call(core, an_intent(running)))
+    found = assert_in_doubt(begin_call(core, an_intent(running)))
 
     assert (found.first_call_at, found.last_call_at, found.created_at) == (NEW_YEAR, NEW_YEAR + 120, NEW_YEAR + 120)
 
@@ -71,37 +71,37 @@ def test_restored_doubt_counts_from_the_creation_of_the_task(core, clock):
 def test_clock_behind_the_task_creation_does_not_date_the_doubt_in_the_future(core, clock):
     clock.advance(hours=1)
     running = begin(core)
-    put_back(core)
+    mark_restored(core)
     clock.set_back(1800)
 
-    assert doubt(begin_call(core, an_intent(running))).first_call_at == clock.now()
+    assert assert_in_doubt(begin_call(core, an_intent(running))).first_call_at == clock.now()
 
 
 def test_work_of_a_file_that_is_restored_with_the_clock_behind_is_in_doubt(core, clock):
-    """On a machine without a clock of its own, for example, the file is from the future."""
+    """The times of the file are in the future, for example on a machine without a battery."""
     clock.advance(hours=1)
     running = begin(core)
     clock.set_back(1800)
     with core.transaction() as tx:
         begin_doubt(tx, 3, until=find_latest(tx))
 
-    doubt(begin_call(core, an_intent(running)))
+    assert_in_doubt(begin_call(core, an_intent(running)))
 
 
 def test_damaged_facts_of_a_restore_put_a_call_that_may_be_repeated_in_doubt(core, clock):
     running = begin(core)
     an_activity(core, running, NOTHING, "1.1")
-    put_back(core)
+    mark_restored(core)
     with core.transaction() as tx:
         tx.run("UPDATE facts SET value = 'x' WHERE name LIKE 'restored%'")
 
-    doubt(begin_call(core, an_intent(running, "1.1", epoch=4)))
+    assert_in_doubt(begin_call(core, an_intent(running, "1.1", epoch=4)))
 
 
 def test_restored_ledger_row_keeps_its_state(core):
     running = begin(core)
     done = an_activity(core, running, DONE, "1.1")
-    put_back(core)
+    mark_restored(core)
 
     assert begin_call(core, an_intent(running, "1.1")) == done
     refused = begin_call(core, an_intent(running, "1.1", args_hash="another"))
@@ -109,13 +109,13 @@ def test_restored_ledger_row_keeps_its_state(core):
 
 
 def test_restored_repeatable_activity_is_put_in_doubt_once(core, clock):
-    """It had failed without an effect when the file was copied. The file that was lost may have called it again."""
+    """The call had failed without an effect at the backup. It may have been called again in the lost file."""
     running = begin(core)
     failed = an_activity(core, running, NOTHING, "1.1")
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
 
-    found = doubt(begin_call(core, an_intent(running, "1.1", epoch=3)))
+    found = assert_in_doubt(begin_call(core, an_intent(running, "1.1", epoch=3)))
     assert (found.calls, found.in_doubt, found.reason) == (1, True, "the database was restored: it may be done")
     assert found.first_call_at == failed.first_call_at
     assert core.do(STORE.list_undecided, [running.task.seq]) == [found]
@@ -125,20 +125,20 @@ def test_restored_repeatable_activity_is_put_in_doubt_once(core, clock):
 
 
 def test_restored_no_effect_is_not_trusted(core, clock):
-    """A person let it be sent again, and then the file was copied: it may have been sent since."""
+    """A person decided to resend before the backup, and the call may have been repeated since."""
     running = begin(core)
     unknown = an_activity(core, running, UNKNOWN, "1.1")
     decide(core, unknown, Decision.RESEND)
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
 
-    assert doubt(begin_call(core, an_intent(running, "1.1", epoch=3))).decision is None
+    assert assert_in_doubt(begin_call(core, an_intent(running, "1.1", epoch=3))).decision is None
 
 
 def test_decision_after_the_restore_counts(core, clock):
     running = begin(core)
     unknown = an_activity(core, running, UNKNOWN, "1.1")
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
     decide(core, unknown, Decision.RESEND)
 
@@ -147,17 +147,17 @@ def test_decision_after_the_restore_counts(core, clock):
 
 def test_failure_after_the_restore_is_called_again_with_any_clock(core, clock):
     running = begin(core)
-    put_back(core)
+    mark_restored(core)
     clock.set_back(3600)
     intent = an_intent(running, "1.1", epoch=3)
-    decide(core, doubt(begin_call(core, intent)), Decision.RESEND)
+    decide(core, assert_in_doubt(begin_call(core, intent)), Decision.RESEND)
     assert end_call(core, begun(core, intent), NOTHING)
 
     assert begin_call(core, intent) == StartedCall(1, 3, False)
 
 
 def test_task_begun_after_the_restore_may_act(core, clock):
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
 
     assert begun(core, an_intent(begin(core))).calls == 1
@@ -165,35 +165,35 @@ def test_task_begun_after_the_restore_may_act(core, clock):
 
 def test_task_of_a_restored_trigger_may_have_begun_before(core, clock):
     emit(core)
-    put_back(core)
+    mark_restored(core)
     clock.advance(60)
     running = enter_next(core)
     assert running.task.created_at == NEW_YEAR + 60
 
-    doubt(begin_call(core, an_intent(running)))
+    assert_in_doubt(begin_call(core, an_intent(running)))
 
 
 def test_task_without_a_trigger_is_dated_by_its_own_creation(core, clock):
     old = begin(core)
     clock.advance(1)
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
-    young = begin(core)
+    new = begin(core)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
 
-    doubt(begin_call(core, an_intent(old)))
-    assert begun(core, an_intent(young)).calls == 1
+    assert_in_doubt(begin_call(core, an_intent(old)))
+    assert begun(core, an_intent(new)).calls == 1
 
 
 def test_batch_with_old_and_new_tasks_treats_each_by_its_age(core, clock):
     old = begin(core)
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
-    young = begin(core)
+    new = begin(core)
     intents = [
         an_intent(running, place)
-        for running, place in [(young, "1.1"), (old, "1.1"), (young, "1.2"), (old, "1.2"), (young, "1.3")]
+        for running, place in [(new, "1.1"), (old, "1.1"), (new, "1.2"), (old, "1.2"), (new, "1.3")]
     ]
 
     answers = core.do(LEDGER.begin_all, intents)
@@ -206,7 +206,7 @@ def test_batch_with_old_and_new_tasks_treats_each_by_its_age(core, clock):
 
 def test_failed_batch_leaves_nothing_in_doubt(core):
     running = begin(core)
-    put_back(core)
+    mark_restored(core)
 
     def begin_and_break(tx: Transaction) -> None:
         LEDGER.begin_all(tx, [an_intent(running)])
@@ -220,8 +220,8 @@ def test_failed_batch_leaves_nothing_in_doubt(core):
 @pytest.mark.parametrize("decision", Decision)
 def test_restored_doubt_is_decided_like_any_other(core, decision):
     running = begin(core)
-    put_back(core)
-    found = doubt(begin_call(core, an_intent(running, epoch=3)))
+    mark_restored(core)
+    found = assert_in_doubt(begin_call(core, an_intent(running, epoch=3)))
 
     decided = decide(core, found, decision)
 
@@ -234,10 +234,10 @@ def test_restored_doubt_is_decided_like_any_other(core, decision):
 
 
 def test_second_restore_puts_work_in_between_in_doubt_too(core, clock):
-    put_back(core)
+    mark_restored(core)
     clock.advance(1)
     running = begin(core)
     clock.advance(1)
-    put_back(core)
+    mark_restored(core)
 
-    assert doubt(begin_call(core, an_intent(running))).status is ActivityStatus.UNKNOWN
+    assert assert_in_doubt(begin_call(core, an_intent(running))).status is ActivityStatus.UNKNOWN

@@ -1,4 +1,4 @@
-"""The result of an action that happened unseen: what its type needs, and which answers are that."""
+"""The result of an action that a person reports as done: the shape that its type needs, and valid references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of the ledger over the life of an activity: complete facts, and no change by late results."""
+"""Rows of the ledger in each state of an activity: complete facts, and no change by late results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def running(core: VirtualCore) -> Running:
     return begin(core)
 
 
-def everything(core: VirtualCore) -> list[dict[str, Any]]:
+def dump_tables(core: VirtualCore) -> list[dict[str, Any]]:
     return rows(core, "activity_log") + rows(core, "activity_decisions")
 
 
@@ -142,20 +142,20 @@ def test_return_after_a_decision_changes_nothing(core, running, decision, late):
     found = begin_call(core, an_intent(running))
     assert isinstance(found, Activity)
     decide(core, found, decision)
-    before = everything(core)
+    before = dump_tables(core)
 
     assert not end_call(core, call, late)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("late", ENDS)
-def test_return_after_the_process_was_declared_dead_changes_nothing(core, running, late):
+def test_return_after_the_process_was_marked_as_ended_changes_nothing(core, running, late):
     call = begun(core, an_intent(running))
     core.do(LEDGER.mark_interrupted)
-    before = everything(core)
+    before = dump_tables(core)
 
     assert not end_call(core, call, late)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("late", ENDS)
@@ -163,20 +163,20 @@ def test_end_of_an_earlier_call_does_not_end_the_current_call(core, running, lat
     first = begun(core, an_intent(running))
     end_call(core, first, NOTHING)
     second = begun(core, an_intent(running))
-    before = everything(core)
+    before = dump_tables(core)
 
     assert not end_call(core, first, late)
-    assert everything(core) == before
+    assert dump_tables(core) == before
     assert end_call(core, second, DONE)
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_call_that_never_began_has_no_end(core, end):
     assert not end_call(core, StartedCall(7, 1, False), end)
-    assert everything(core) == []
+    assert dump_tables(core) == []
 
 
-def test_calls_of_a_dead_process_are_in_doubt_and_its_other_rows_unchanged(core, running, clock):
+def test_calls_of_a_killed_process_are_in_doubt_and_its_other_rows_unchanged(core, running, clock):
     others = [an_activity(core, running, end, f"2.{number}") for number, end in enumerate(ENDS)]
     left = [an_activity(core, running, None, place) for place in ("1.1", "1.2")]
     clock.advance(60)
@@ -201,10 +201,10 @@ def test_resend_decision_begins_a_call_under_every_policy(core, running, policy)
 @pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "wire"}])
 def test_resend_decision_changes_nothing_else(core, running, other):
     decide(core, an_activity(core, running, UNKNOWN), Decision.RESEND)
-    before = everything(core)
+    before = dump_tables(core)
 
     assert isinstance(begin_call(core, an_intent(running, **other)), IdempotencyConflict)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 def test_decision_covers_a_single_doubt_and_the_next_is_decided_separately(core, running):
@@ -223,33 +223,33 @@ def test_late_repeat_of_a_call_returns_the_current_state(core, running, meanwhil
         core.do(LEDGER.call_again, seen, an_intent(running))
     else:
         decide(core, seen, Decision(meanwhile))
-    before = everything(core)
+    before = dump_tables(core)
 
     assert core.do(LEDGER.call_again, seen, an_intent(running)) == look(core, seen.seq)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("end", [DONE, None])
 def test_done_or_running_activity_is_not_called_again(core, running, end):
     seen = an_activity(core, running, end)
-    before = everything(core)
+    before = dump_tables(core)
 
     assert core.do(LEDGER.call_again, seen, an_intent(running)) == seen
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
 @pytest.mark.parametrize("second", Decision)
 def test_happened_decision_is_not_overwritten_by_an_earlier_view(core, running, second):
     seen = an_activity(core, running, UNKNOWN)
     decide(core, seen, Decision.HAPPENED, reference="pi_7")
-    before = everything(core)
+    before = dump_tables(core)
 
     with pytest.raises(StateRefused):
         decide(core, seen, second)
-    assert everything(core) == before
+    assert dump_tables(core) == before
 
 
-# What is asked of it
+# Queries
 
 
 def test_doubts_are_listed_by_task_until_decided(core):
@@ -276,8 +276,8 @@ def test_newest_activities_are_listed_by_status_task_and_action(core):
             intent = an_intent(task, f"1.{number}", action="pay" if number % 2 else "mail")
             end_call(core, begun(core, intent), end)
 
-    def seqs(limit: int = 99, **those: object) -> list[int]:
-        return [one.seq for one in core.do(LISTING.list_newest, limit, **those)]
+    def seqs(limit: int = 99, **filters: object) -> list[int]:
+        return [one.seq for one in core.do(LISTING.list_newest, limit, **filters)]
 
     assert seqs() == [8, 7, 6, 5, 4, 3, 2, 1]
     assert seqs(3) == [8, 7, 6]

@@ -19,8 +19,8 @@ INTENT_ROW, DONE_ROW, FAILED_ROW, REFUSED_ROW, UNKNOWN_ROW, GIVEN_UP_ROW = range
 
 
 @pytest.fixture
-def six(core: VirtualCore) -> VirtualCore:
-    """An activity in each state, and a question about the last."""
+def six_activities(core: VirtualCore) -> VirtualCore:
+    """Build an activity in each state, and questions about the last two."""
     running = begin(core)
     for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN, UNKNOWN], 1):
         found = an_activity(core, running, end, f"1.{n}")
@@ -38,7 +38,7 @@ def six(core: VirtualCore) -> VirtualCore:
     return core
 
 
-GIVEN = {"status": "INTENT", "action": None, "task_id": None}
+PARAMETERS = {"status": "INTENT", "action": None, "task_id": None}
 
 REFUSED_CHANGES = [
     (INTENT_ROW, "status = 'MAYBE'"),
@@ -77,13 +77,13 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(("table", "column"), [(table, name) for table, names in NEEDED.items() for name in names])
-def test_required_columns_cannot_be_omitted(six, table, column):
-    with pytest.raises(RowInvalid, match=f"NOT NULL.*{column}"), six.transaction() as tx:
+def test_required_columns_cannot_be_omitted(six_activities, table, column):
+    with pytest.raises(RowInvalid, match=f"NOT NULL.*{column}"), six_activities.transaction() as tx:
         tx.run(f"UPDATE {table} SET {column} = NULL WHERE seq = 1")
 
 
 @pytest.mark.parametrize(
-    ("table", "change", "told"),
+    ("table", "change", "message"),
     [
         ("activity_log", "calls = 'two'", "cannot store TEXT value in INTEGER"),
         ("activity_log", "turn = 1.5", "cannot store REAL value in INTEGER"),
@@ -94,32 +94,32 @@ def test_required_columns_cannot_be_omitted(six, table, column):
         ("activity_decisions", "activity_seq = 99", "FOREIGN KEY"),
     ],
 )
-def test_invalid_column_value_is_refused_by_the_schema(six, table, change, told):
-    with pytest.raises(RowInvalid, match=told), six.transaction() as tx:
+def test_invalid_column_value_is_refused_by_the_schema(six_activities, table, change, message):
+    with pytest.raises(RowInvalid, match=message), six_activities.transaction() as tx:
         tx.run(f"UPDATE {table} SET {change} WHERE seq = 1")
 
 
-def test_task_with_activities_cannot_be_deleted_first(six):
-    with six.transaction() as tx:
+def test_task_with_activities_cannot_be_deleted_first(six_activities):
+    with six_activities.transaction() as tx:
         tx.run("DELETE FROM questions")
-    with pytest.raises(RowInvalid, match="FOREIGN KEY"), six.transaction() as tx:
+    with pytest.raises(RowInvalid, match="FOREIGN KEY"), six_activities.transaction() as tx:
         tx.run("DELETE FROM tasks")
 
 
-def test_consistent_activity_row_passes_the_schema(six):
-    """The rows these tests start from are sound: the refusals are those of the change."""
-    with six.transaction() as tx:
+def test_consistent_activity_row_passes_the_schema(six_activities):
+    """The rows before each change are valid, so the change causes the refusal."""
+    with six_activities.transaction() as tx:
         for table, columns in NEEDED.items():
             for column in columns:
                 assert tx.run(f"UPDATE {table} SET {column} = {column} WHERE seq = 1") == 1
 
 
 @pytest.mark.parametrize(("row", "change"), REFUSED_CHANGES)
-def test_contradictory_activity_row_is_refused_by_the_schema(six, row, change):
-    before = rows(six, "activity_log")
-    with pytest.raises(RowInvalid), six.transaction() as tx:
+def test_contradictory_activity_row_is_refused_by_the_schema(six_activities, row, change):
+    before = rows(six_activities, "activity_log")
+    with pytest.raises(RowInvalid), six_activities.transaction() as tx:
         tx.run(f"UPDATE activity_log SET {change} WHERE seq = {row}")
-    assert rows(six, "activity_log") == before
+    assert rows(six_activities, "activity_log") == before
 
 
 @pytest.mark.parametrize(
@@ -132,25 +132,25 @@ def test_contradictory_activity_row_is_refused_by_the_schema(six, row, change):
         f"activity_seq = {GIVEN_UP_ROW}",
     ],
 )
-def test_question_has_at_most_a_single_activity_and_a_single_open_question(six, change):
-    with pytest.raises(RowInvalid), six.transaction() as tx:
+def test_question_has_at_most_a_single_activity_and_a_single_open_question(six_activities, change):
+    with pytest.raises(RowInvalid), six_activities.transaction() as tx:
         tx.run(f"UPDATE questions SET {change} WHERE activity_seq = {UNKNOWN_ROW}")
 
 
-def test_activity_can_be_asked_about_again_after_the_question_is_closed(six):
-    with six.transaction() as tx:
+def test_activity_can_be_asked_about_again_after_the_question_is_closed(six_activities):
+    with six_activities.transaction() as tx:
         tx.run("UPDATE questions SET status = 'WITHDRAWN', closed_at = 2 WHERE id = 'q5'")
         tx.run(f"UPDATE questions SET activity_seq = {UNKNOWN_ROW} WHERE id = 'q6'")
 
 
-def test_activity_with_a_decision_or_question_cannot_be_deleted(six):
+def test_activity_with_a_decision_or_question_cannot_be_deleted(six_activities):
     for seq in (UNKNOWN_ROW, GIVEN_UP_ROW):
-        with pytest.raises(RowInvalid), six.transaction() as tx:
+        with pytest.raises(RowInvalid), six_activities.transaction() as tx:
             tx.run("DELETE FROM activity_log WHERE seq = :seq", seq=seq)
 
 
 def test_migration_keeps_questions_and_their_guards(tmp_path, clock):
-    """It makes the table anew: a CHECK cannot be changed in place."""
+    """The migration creates a new table, because a CHECK cannot be changed in place."""
     database = Database(tmp_path / "agent.db", clock)
     migrate(database, clock, [one for one in list_migrations() if one.name < "0004"])
     with database.transaction() as tx:
@@ -190,13 +190,12 @@ def test_migration_keeps_questions_and_their_guards(tmp_path, clock):
     database.close()
 
 
-def test_task_end_and_boot_queries_read_no_settled_activity(six):
-    """However long the ledger is."""
-    with six.reading() as reader:
+def test_task_end_and_boot_queries_read_no_settled_activity(six_activities):
+    with six_activities.reading() as reader:
         for sql in (INTENTS, UNDECIDED.replace(":seqs", "'[1]'"), NEWEST_OPEN.replace(":limit", "1")):
             [detail] = [
                 row["detail"]
-                for row in reader.fetch_all(f"EXPLAIN QUERY PLAN {sql}", **GIVEN if ":status" in sql else {})
+                for row in reader.fetch_all(f"EXPLAIN QUERY PLAN {sql}", **PARAMETERS if ":status" in sql else {})
                 if row["detail"].startswith(("SEARCH activity_log", "SCAN activity_log"))
             ]
             assert detail.startswith("SEARCH activity_log USING INDEX activity_log_"), detail

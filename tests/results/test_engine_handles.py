@@ -39,7 +39,7 @@ class Sum:
     total: int
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("add")
@@ -74,7 +74,7 @@ def an_app() -> App:
 
 
 async def test_result_of_a_trigger_is_of_the_workflows_return_type(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         emitted = await app.emit("add", {"a": 2, "b": 3})
 
@@ -87,8 +87,8 @@ async def test_result_of_a_trigger_is_of_the_workflows_return_type(tmp_path):
 
 
 async def test_handle_has_every_field_of_the_answer(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         answer = Emitted(
             id="1",
             created=False,
@@ -98,16 +98,16 @@ async def test_handle_has_every_field_of_the_answer(tmp_path):
             dedup_scope=DedupScope.EVER,
             held="dedup_key",
         )
-        assert asdict(EmittedHandle(it.engine.requests, answer)) == asdict(answer)
+        assert asdict(EmittedHandle(host.engine.requests, answer)) == asdict(answer)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_handle_of_an_inserted_row_has_the_fields_of_a_new_trigger(tmp_path, key):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
-        row = it.engine.requests.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
+    app = build_app()
+    async with lab(app, tmp_path) as host:
+        row = host.engine.requests.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
 
-        assert asdict(EmittedHandle(it.engine.requests, row)) == asdict(
+        assert asdict(EmittedHandle(host.engine.requests, row)) == asdict(
             Emitted(
                 id=row.id,
                 created=True,
@@ -119,20 +119,20 @@ async def test_handle_of_an_inserted_row_has_the_fields_of_a_new_trigger(tmp_pat
 
 
 async def test_result_of_a_task_comes_after_its_last_turn(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         assert await (await app.emit("turns")).result() == Sum(3)
 
 
 async def test_result_of_an_untyped_workflow_is_plain_json(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         assert await (await app.emit("untyped", {"value": {"a": [1]}})).result() == {"a": [1]}
         assert await (await app.emit("untyped")).result() is None
 
 
 async def test_result_that_does_not_fit_the_asked_type_is_refused(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         emitted = await app.emit("add", {"a": 2, "b": 3})
         with pytest.raises(InvalidInput, match=r"the result of .* Expected `int`, got `object`"):
@@ -140,7 +140,7 @@ async def test_result_that_does_not_fit_the_asked_type_is_refused(tmp_path):
 
 
 async def test_failure_of_a_trigger_is_raised_with_its_code(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         refused = await app.emit("refuses")
         with pytest.raises(WorkFailed, match=r"refuses .* ended FAILED: no such customer") as failed:
@@ -152,7 +152,7 @@ async def test_failure_of_a_trigger_is_raised_with_its_code(tmp_path):
 
 
 async def test_failure_of_a_task_is_raised_with_its_code(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         with pytest.raises(WorkFailed, match=r"ended FAILED: .*it broke") as failed:
             await (await app.emit("breaks")).result()
@@ -171,39 +171,39 @@ async def test_failure_with_a_code_of_user_code_is_raised_with_that_code(tmp_pat
     async def order(handle: str) -> None:
         await app.handle(handle).result(timeout=0)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         sale = await app.emit("sell", {"key": "lamp"})
         with pytest.raises(WorkFailed, match="none is left") as failed:
             await sale.result()
-        waiter = await it.settled((await app.emit("order", {"handle": sale.id}, max_attempts=1)).id)
+        waiter = await host.settled((await app.emit("order", {"handle": sale.id}, max_attempts=1)).id)
 
     assert failed.value.code == failed.value.details["code"] == "SOLD_OUT"
     assert waiter["error_code"] == "SOLD_OUT"
 
 
 async def test_timeout_leaves_the_work_alone(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         waiting = await app.emit("waits")
         with pytest.raises(TimeoutError, match=r"has not ended within 0.05 seconds; it goes on"):
             await waiting.result(timeout=0.05)
 
-        await it.waiting(waiting.id)
+        await host.waiting(waiting.id)
         await app.signal(waiting.id, "go", "now")
         assert await waiting.result() == "now"
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "soon"])
-async def test_timeout_that_is_no_time_is_refused(tmp_path, timeout):
-    app = an_app()
+async def test_timeout_with_an_invalid_value_is_refused(tmp_path, timeout):
+    app = build_app()
     async with lab(app, tmp_path):
         with pytest.raises(InvalidInput, match="timeout"):
             await (await app.emit("untyped")).result(timeout=timeout)
 
 
 async def test_cancelled_caller_leaves_the_work_and_other_callers_alone(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         waiting = await app.emit("waits")
         results: list[str] = []
 
@@ -215,22 +215,22 @@ async def test_cancelled_caller_leaves_the_work_and_other_callers_alone(tmp_path
             with anyio.move_on_after(0.05) as scope:
                 await waiting.result()
             assert scope.cancelled_caught
-            await it.waiting(waiting.id)
+            await host.waiting(waiting.id)
             await app.signal(waiting.id, "go", "now")
 
     assert results == ["now"]
 
 
 async def test_state_is_the_trigger_and_then_the_task(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         later = await app.emit("waits", delay=3600)
         state = await later.state()
         assert isinstance(state, Trigger)
         assert state.status == "PENDING"
 
         now = await app.emit("waits")
-        await it.waiting(now.id)
+        await host.waiting(now.id)
         state = await now.state()
         assert isinstance(state, Task)
         assert state.status == "WAITING"
@@ -243,7 +243,7 @@ async def test_function_of_a_workflow_is_started_with_its_arguments(tmp_path):
     async def add(ctx: TaskContext, a: int, b: int = 1) -> Sum:
         return Sum(a + b)
 
-    async def stranger() -> None: ...
+    async def undeclared() -> None: ...
 
     class Sums:
         async def double(self, a: int) -> int:
@@ -254,12 +254,12 @@ async def test_function_of_a_workflow_is_started_with_its_arguments(tmp_path):
     async with lab(app, tmp_path):
         assert await (await app.start_workflow(add, a=2)).result() == Sum(3)
         assert await (await app.start_workflow(sums.double, a=2)).result() == 4
-        for call, why in (
-            (lambda: app.start_workflow(stranger), r"is not declared as a workflow of app app"),
+        for call, message in (
+            (lambda: app.start_workflow(undeclared), r"is not declared as a workflow of app app"),
             (lambda: app.start_workflow(add, 2), "takes the arguments of a workflow by name"),
             (lambda: app.start_workflow(add, a="two"), "the payload does not fit sums.add"),  # type: ignore[call-overload]
         ):
-            with pytest.raises(InvalidInput, match=why):
+            with pytest.raises(InvalidInput, match=message):
                 await call()
 
 
@@ -274,7 +274,7 @@ async def test_events_follow_progress_and_end_with_the_work(tmp_path):
         await ctx.wait_for("end")
         return "all"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         work = await app.emit("counts")
         seen: list[WorkUpdate] = []
         async for update in work.events():
@@ -288,17 +288,17 @@ async def test_events_follow_progress_and_end_with_the_work(tmp_path):
         assert [update.progress for update in seen if update.status == "WAITING"][:1] == [{"done": 1}]
         assert (seen[-1].status, seen[-1].progress, seen[-1].is_over) == ("DONE", {"done": 2}, True)
         assert [update.is_over for update in seen].count(True) == 1
-        assert len(seen) == len(set(map(repr, seen))), "each is new"
-        assert it.task(work.id)["progress_count"] >= 2
+        assert len(seen) == len(set(map(repr, seen))), "no update is repeated"
+        assert host.task(work.id)["progress_count"] >= 2
         assert [update.status async for update in app.handle(work.id).events()] == ["DONE"]
 
 
 async def test_events_read_nothing_while_nothing_changes(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         work = await app.emit("waits")
-        await it.waiting(work.id)
-        await it.idle()
+        await host.waiting(work.id)
+        await host.idle()
         seen: list[str] = []
 
         async def follow() -> None:
@@ -307,7 +307,7 @@ async def test_events_read_nothing_while_nothing_changes(tmp_path):
 
         async with anyio.create_task_group() as group:
             group.start_soon(follow)
-            await it.until(lambda: seen == ["WAITING"])
+            await host.until(lambda: seen == ["WAITING"])
             with record_statements() as statements:
                 await anyio.sleep(0.3)
                 assert [sql for sql in statements if "asked" in sql] == []
@@ -316,7 +316,7 @@ async def test_events_read_nothing_while_nothing_changes(tmp_path):
 
 
 async def test_engine_that_stops_ends_the_events(tmp_path):
-    app = an_app()
+    app = build_app()
     ended: list[str] = []
 
     async def follow(work: Any) -> None:
@@ -327,9 +327,9 @@ async def test_engine_that_stops_ends_the_events(tmp_path):
             ended.append(str(error))
 
     async with anyio.create_task_group() as group:
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as host:
             work = await app.emit("waits")
-            await it.waiting(work.id)
+            await host.waiting(work.id)
             group.start_soon(follow, work)
             await anyio.sleep(0.05)
     assert ended == ["the engine has stopped; the work goes on when it runs again"]
@@ -342,15 +342,15 @@ async def test_progress_that_is_too_large_is_refused(tmp_path):
     async def talks(ctx: TaskContext) -> None:
         await ctx.progress("x" * 70_000)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as host:
         work = await app.emit("talks")
         with pytest.raises(WorkFailed, match="progress has 70,002 bytes; the limit is 65,536"):
             await work.result()
-        assert it.task(work.id)["progress_json"] is None
+        assert host.task(work.id)["progress_json"] is None
 
 
 async def test_unknown_id_is_not_found(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         nothing = app.handle("01900000-0000-7000-8000-000000000000")
         for call in (nothing.result, nothing.state, nothing.cancel):
@@ -359,11 +359,11 @@ async def test_unknown_id_is_not_found(tmp_path):
 
 
 async def test_cancelled_work_raises_its_cancellation(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         trigger = await app.emit("waits", delay=3600)
         task = await app.emit("waits")
-        await it.waiting(task.id)
+        await host.waiting(task.id)
         for work in (trigger, task):
             await work.cancel()
             with pytest.raises(WorkFailed, match="cancelled") as failed:
@@ -374,10 +374,10 @@ async def test_cancelled_work_raises_its_cancellation(tmp_path):
 
 
 async def test_message_delivered_to_a_live_task_has_no_result(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         chat = await app.emit("chat")
-        await it.waiting(chat.id)
+        await host.waiting(chat.id)
         message = await app.emit(None, {"text": "hi"}, source="MESSAGE", task_id=chat.id)
 
         assert await message.result() is None
@@ -385,7 +385,7 @@ async def test_message_delivered_to_a_live_task_has_no_result(tmp_path):
 
 
 async def test_result_that_was_too_large_for_its_record_is_refused(tmp_path):
-    app = an_app()
+    app = build_app()
     small = replace(settings(), records=RecordSettings(response_max_bytes=1024))
     async with lab(app, tmp_path, small):
         work = await app.emit("untyped", {"value": "x" * 2000})
@@ -394,7 +394,7 @@ async def test_result_that_was_too_large_for_its_record_is_refused(tmp_path):
 
 
 async def test_result_that_is_not_json_is_refused(tmp_path):
-    app = an_app()
+    app = build_app()
 
     @app.workflow("opaque")
     async def opaque() -> object:
@@ -406,38 +406,38 @@ async def test_result_that_is_not_json_is_refused(tmp_path):
 
 
 async def test_engine_that_stops_ends_the_wait(tmp_path):
-    app = an_app()
-    told: list[BaseException] = []
+    app = build_app()
+    errors: list[BaseException] = []
 
     async def ask(work: Any) -> None:
         try:
             await work.result()
         except StillWaiting as error:
-            told.append(error)
+            errors.append(error)
 
     async with anyio.create_task_group() as callers:
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as host:
             work = await app.emit("waits")
             callers.start_soon(ask, work)
-            await it.waiting(work.id)
+            await host.waiting(work.id)
 
-    assert len(told) == 1
+    assert len(errors) == 1
     with pytest.raises(StillWaiting, match="the engine has stopped"):
         await work.result()
 
 
 async def test_find_matches_everything_that_is_given(tmp_path):
-    app = an_app()
-    async with lab(app, tmp_path) as it:
+    app = build_app()
+    async with lab(app, tmp_path) as host:
         first = await app.emit("waits", session_id="ada", dedup_key="a")
         second = await app.emit("waits", session_id="ada")
         other = await app.emit("untyped", session_id="bob")
-        await it.waiting(first.id)
-        await it.waiting(second.id)
+        await host.waiting(first.id)
+        await host.waiting(second.id)
         await other.result()
 
-        async def found(**those: Any) -> list[str]:
-            return [work.id for work in await app.find(**those)]
+        async def found(**filters: Any) -> list[str]:
+            return [work.id for work in await app.find(**filters)]
 
         assert await found(session_id="ada") == [second.id, first.id]
         assert await found(dedup_key="a") == [first.id]
@@ -451,7 +451,7 @@ async def test_find_matches_everything_that_is_given(tmp_path):
 
 
 async def test_id_given_to_emit_is_that_of_the_work(tmp_path):
-    app = an_app()
+    app = build_app()
     async with lab(app, tmp_path):
         id = "01900000-0000-7000-8000-000000000001"
         first = await app.emit("untyped", {"value": 1}, id=id)
@@ -463,20 +463,20 @@ async def test_id_given_to_emit_is_that_of_the_work(tmp_path):
 
 
 async def test_many_callers_read_nothing_while_nothing_changes(tmp_path):
-    app = an_app()
+    app = build_app()
     results: list[str] = []
 
     async def ask(work: Handle[str]) -> None:
         results.append(await work.result())
 
     with record_statements() as statements:
-        async with lab(app, tmp_path) as it, anyio.create_task_group() as callers:
+        async with lab(app, tmp_path) as host, anyio.create_task_group() as callers:
             works = await app.emit_many([TriggerSpec(workflow="waits") for _ in range(30)])
             for work in works:
                 callers.start_soon(ask, work)
             waiting = "SELECT count(*) AS n FROM tasks WHERE status = 'WAITING'"
-            await it.until(lambda: it.rows(waiting) == [{"n": 30}])
-            await it.idle()
+            await host.until(lambda: host.rows(waiting) == [{"n": 30}])
+            await host.idle()
             await anyio.sleep(0.2)  # the reads after the last commit
 
             statements.clear()

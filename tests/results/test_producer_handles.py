@@ -45,13 +45,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def a_running_daemon(folder: Path) -> Iterator[Any]:
+def running_daemon(folder: Path) -> Iterator[Any]:
     with a_daemon(folder, "app:app") as daemon:
         yield daemon.ready()
 
 
 def test_result_arrives_from_the_daemon(folder):
-    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+    with running_daemon(folder), Producer(folder / "agent.db") as producer:
         work = producer.emit("greet", {"name": "Ada"})
 
         assert work.created
@@ -61,7 +61,7 @@ def test_result_arrives_from_the_daemon(folder):
 
 
 def test_events_follow_the_work_of_the_daemon(folder):
-    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+    with running_daemon(folder), Producer(folder / "agent.db") as producer:
         work = producer.emit("talks")
         seen = []
         for update in work.events():
@@ -75,7 +75,7 @@ def test_events_follow_the_work_of_the_daemon(folder):
 
 @pytest.mark.anyio
 async def test_async_producer_follows_the_work_of_the_daemon(folder):
-    with a_running_daemon(folder):
+    with running_daemon(folder):
         async with AsyncProducer(folder / "agent.db") as producer:
             work = await producer.emit("talks")
             seen = []
@@ -90,7 +90,7 @@ async def test_async_producer_follows_the_work_of_the_daemon(folder):
 
 
 def test_failure_is_raised_with_its_code(folder):
-    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+    with running_daemon(folder), Producer(folder / "agent.db") as producer:
         with pytest.raises(WorkFailed, match="it never will") as failed:
             producer.emit("fails").result(timeout=PATIENCE)
 
@@ -106,12 +106,12 @@ def test_timeout_leaves_the_work_for_the_next_daemon(folder):
                 work.result(timeout=timeout)
         assert work.state().status == "PENDING"
 
-        with a_running_daemon(folder):
+        with running_daemon(folder):
             assert work.result(timeout=PATIENCE) == "Hello you"
 
 
 def test_cancel_reaches_the_running_task(folder):
-    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+    with running_daemon(folder), Producer(folder / "agent.db") as producer:
         work = producer.emit("waits")
         until(lambda: work.state().status == "WAITING", "the task to wait")
         work.cancel()
@@ -143,18 +143,18 @@ def test_waiting_caller_reads_no_table_while_nothing_changes(folder):
         with ThreadPoolExecutor() as threads:
             result = threads.submit(work.result, timeout=PATIENCE)
             until(lambda: any("FROM json_each(:ids) AS asked" in sql for sql in statements), "the first read")
-            time.sleep(0.5)  # the caller's own read, and that of the watch
+            time.sleep(0.5)  # the reads of the caller and of the watching thread
 
             statements.clear()
             time.sleep(2)
-            looks = list(statements)
-            with a_running_daemon(folder):
+            reads = list(statements)
+            with running_daemon(folder):
                 until(lambda: work.state().status == "WAITING", "the task to wait")
                 producer.signal(work.id, "go", "now")
                 assert result.result(PATIENCE) == "now"
 
-    assert set(looks) == {'pragma "data_version"'}
-    assert len(looks) <= 21, "more than ten a second"
+    assert set(reads) == {'pragma "data_version"'}
+    assert len(reads) <= 21, "at most ten reads a second"
 
 
 def test_watching_thread_ends_with_its_last_caller(folder):
@@ -168,9 +168,9 @@ def test_watching_thread_ends_with_its_last_caller(folder):
 
 
 def test_refused_thread_refuses_a_wait_and_no_later_wait(folder):
-    with Producer(folder / "agent.db") as producer, a_running_daemon(folder):
+    with Producer(folder / "agent.db") as producer, running_daemon(folder):
         work = producer.emit("waits")
-        threading.stack_size(1 << 46)  # more than an address space has: no thread can be made
+        threading.stack_size(1 << 46)  # exceeds the address space, so no thread can start
         try:
             with pytest.raises(CraftcoreError, match="cannot wait for results: can't start new thread"):
                 work.result(timeout=PATIENCE)
@@ -187,7 +187,7 @@ def test_file_that_is_taken_away_ends_the_wait(folder):
         result = threads.submit(work.result)
         until(lambda: "craftcore-results" in {thread.name for thread in threading.enumerate()}, "the thread")
         until(lambda: len(open_files(os.getpid(), folder / "agent.db")) > open_before, "its connection")
-        for file in sorted(folder.glob("agent.db*")):  # first the one that is missed
+        for file in sorted(folder.glob("agent.db*")):  # agent.db first, whose absence is noticed
             file.rename(folder / f"away-{file.name}")
 
         with pytest.raises(NotFound):
@@ -196,7 +196,7 @@ def test_file_that_is_taken_away_ends_the_wait(folder):
 
 @pytest.mark.anyio
 async def test_async_producer_awaits_results(folder):
-    with a_running_daemon(folder):
+    with running_daemon(folder):
         async with AsyncProducer(folder / "agent.db") as producer:
             work = await producer.emit("greet", {"name": "Ada"})
             assert await work.result(timeout=PATIENCE) == "Hello Ada"
@@ -208,7 +208,7 @@ async def test_async_producer_awaits_results(folder):
 
 @pytest.mark.anyio
 async def test_async_producer_speaks_to_tasks(folder):
-    with a_running_daemon(folder):
+    with running_daemon(folder):
         async with AsyncProducer(folder / "agent.db") as producer:
             waiting, asking, endless = [await producer.emit(name) for name in ("waits", "asks", "waits")]
             for work in (waiting, asking, endless):

@@ -1,4 +1,4 @@
-"""Code of a workflow that waits for other work is refused: it would keep the slot that the work needs."""
+"""Refusal of workflow code that waits for other work, because it would block the slot that the work needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 ADVICE = "await child.result()"
 
 
-def an_app() -> App:
+def build_app() -> App:
     app = App()
 
     @app.workflow("inner")
@@ -26,9 +26,9 @@ def an_app() -> App:
     return app
 
 
-async def refusal(it: Lab, workflow: str) -> str:
+async def refusal(host: Lab, workflow: str) -> str:
     """Return the message of a workflow that fails at once, although it has attempts left."""
-    row = await it.settled((await it.app.emit(workflow)).id)
+    row = await host.settled((await host.app.emit(workflow)).id)
     assert (row["status"], row["attempts"], row["error_code"]) == ("FAILED", 1, "VALIDATION_ERROR"), row
     return str(row["error_message"])
 
@@ -36,7 +36,7 @@ async def refusal(it: Lab, workflow: str) -> str:
 @pytest.mark.parametrize("call", ["result", "events"])
 async def test_waiting_for_a_handle_in_a_workflow_is_refused(tmp_path, call):
     """With a single slot the wait would never end."""
-    app = an_app()
+    app = build_app()
 
     @app.workflow("outer")
     async def outer() -> None:
@@ -46,8 +46,8 @@ async def test_waiting_for_a_handle_in_a_workflow_is_refused(tmp_path, call):
         async for _ in handle.events():
             pass
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        message = await refusal(it, "outer")
+    async with lab(app, tmp_path, settings(concurrency=1)) as host:
+        message = await refusal(host, "outer")
 
     assert ADVICE in message
     assert f"handle.{call}()" in message
@@ -55,7 +55,7 @@ async def test_waiting_for_a_handle_in_a_workflow_is_refused(tmp_path, call):
 
 @pytest.mark.parametrize("where", ["plain", "step", "step in a process", "async producer", "task beside it"])
 async def test_waiting_for_a_producer_in_a_workflow_is_refused(tmp_path, where):
-    app, path = an_app(), tmp_path / "agent.db"
+    app, path = build_app(), tmp_path / "agent.db"
 
     def wait() -> Any:
         with Producer(path) as producer:
@@ -79,12 +79,12 @@ async def test_waiting_for_a_producer_in_a_workflow_is_refused(tmp_path, where):
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(anyio.to_thread.run_sync, wait)
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        assert ADVICE in await refusal(it, "outer")
+    async with lab(app, tmp_path, settings(concurrency=1)) as host:
+        assert ADVICE in await refusal(host, "outer")
 
 
 async def test_result_that_exists_is_read_in_a_workflow_with_a_timeout_of_zero(tmp_path):
-    app = an_app()
+    app = build_app()
 
     @app.workflow("outer")
     async def outer(id: str) -> int:
@@ -98,9 +98,9 @@ async def test_result_that_exists_is_read_in_a_workflow_with_a_timeout_of_zero(t
 
 
 async def test_workflow_may_wait_for_the_work_of_another_database(tmp_path):
-    """Another engine runs it, in slots of its own."""
+    """Another engine runs the work, in slots of its own."""
     (tmp_path / "other").mkdir()
-    other, app = an_app(), App()
+    other, app = build_app(), App()
 
     @app.workflow("outer")
     async def outer() -> int:
@@ -112,8 +112,8 @@ async def test_workflow_may_wait_for_the_work_of_another_database(tmp_path):
 
 
 async def test_code_that_outlives_its_workflow_may_wait(tmp_path):
-    """A task of the program that a workflow started keeps no slot once the workflow has ended."""
-    app, found, nursery = an_app(), list[Any](), list[Any]()
+    """A background task that a workflow starts occupies no slot after the end of the workflow."""
+    app, found, task_groups = build_app(), list[Any](), list[Any]()
     has_ended = anyio.Event()
 
     async def report() -> None:
@@ -122,12 +122,12 @@ async def test_code_that_outlives_its_workflow_may_wait(tmp_path):
 
     @app.workflow("outer")
     async def outer() -> None:
-        nursery[0].start_soon(report)
+        task_groups[0].start_soon(report)
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it, anyio.create_task_group() as tasks:
-        nursery.append(tasks)
+    async with lab(app, tmp_path, settings(concurrency=1)) as host, anyio.create_task_group() as tasks:
+        task_groups.append(tasks)
         await (await app.emit("outer")).result()
-        await it.idle()
+        await host.idle()
         has_ended.set()
 
     assert found == [1]

@@ -1,4 +1,4 @@
-"""Fixtures of the security tests: the command line and its world, as the tests of tests/cli have them."""
+"""Fixtures of the security tests: the command line and the populated database of tests/cli."""
 
 from tests.cli.conftest import cli, clock, database, here, made
 

@@ -14,12 +14,12 @@ from tests.support.commands import BY_HAND, READS, WORKS, line
 from tests.support.processes import APP, a_daemon, craftcore, until
 
 FOR_OTHERS = {"init", "systemd install"}
-"""They make source, settings and units: no secret is in them, and others may have to read them, but never write."""
+"""Commands that write source, settings and units, which have no secrets. Other users may read and not write them."""
 
 
 @pytest.fixture(autouse=True)
 def no_umask() -> Iterator[None]:
-    """Processes that a test starts have it, too."""
+    """Clear the umask of this process and of the processes that it starts."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -27,7 +27,7 @@ def no_umask() -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A closed one, in which nothing is ours yet."""
+    """Create an empty private folder."""
     (tmp_path / "state").mkdir(mode=0o700)
     return tmp_path / "state"
 
@@ -36,21 +36,21 @@ def modes(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*")}
 
 
-def closed(path: Path) -> int:
+def private_mode(path: Path) -> int:
     return 0o700 if path.is_dir() else 0o600
 
 
-def wrong(folder: Path) -> dict[str, str]:
-    """What others may read, or write."""
+def open_modes(folder: Path) -> dict[str, str]:
+    """Return the files and folders with another mode than the private one."""
     return {
         str(path.relative_to(folder)): oct(stat.S_IMODE(path.lstat().st_mode))
         for path in folder.rglob("*")
-        if stat.S_IMODE(path.lstat().st_mode) != closed(path)
+        if stat.S_IMODE(path.lstat().st_mode) != private_mode(path)
     }
 
 
 def test_files_of_a_working_daemon_are_private(folder):
-    """Under the name the folder has before it is there, too: the daemon makes it."""
+    """The folder of the database is missing at first, and the daemon creates it."""
     state = folder / "var" / "craftcore"
     with a_daemon(folder, "--db", "var/craftcore/agent.db") as daemon:
         daemon.ready()
@@ -65,7 +65,7 @@ def test_files_of_a_working_daemon_are_private(folder):
 
 
 def test_files_of_a_process_attempt_have_the_requested_mode(folder):
-    """A workflow's own files are its own: a daemon leaves the umask as it was given."""
+    """The daemon does not change the umask, so files of a workflow have the mode that the workflow requests."""
     (folder / "app.py").write_text(APP)
 
     assert craftcore(folder, "emit", "greet").code == 0
@@ -79,7 +79,7 @@ def test_files_of_a_process_attempt_have_the_requested_mode(folder):
 
 @pytest.mark.parametrize("name", [*READS, *BY_HAND, *(name for name in WORKS if name != "demo")])
 def test_files_of_every_command_are_private(cli, here, database, name):
-    """`demo` has a directory of its own, which Python makes for its owner, and runs what is asked for here."""
+    """The command `demo` is left out, because it runs in a private temporary directory."""
     here.core.close()
     database.chmod(0o600)
     for end in ("-wal", "-shm"):
@@ -88,9 +88,9 @@ def test_files_of_every_command_are_private(cli, here, database, name):
     cli(*line(name, {**READS, **BY_HAND, **WORKS}[name], here.world))
 
     if name in FOR_OTHERS:
-        assert [made for made, mode in modes(database.parent).items() if mode & 0o022] == []
+        assert [name for name, mode in modes(database.parent).items() if mode & 0o022] == []
     else:
-        assert wrong(database.parent) == {}
+        assert open_modes(database.parent) == {}
 
 
 def test_database_open_to_others_is_made_private(cli, here, database):
@@ -99,13 +99,13 @@ def test_database_open_to_others_is_made_private(cli, here, database):
 
     assert cli("release").code == 0
 
-    assert wrong(database.parent) == {}
+    assert open_modes(database.parent) == {}
 
 
 def test_database_and_folders_created_by_emit_are_private(cli, tmp_path):
     assert cli("--db", "new/folder/agent.db", "emit", "greet").code == 0
 
-    assert wrong(tmp_path) == {}
+    assert open_modes(tmp_path) == {}
     assert set(modes(tmp_path)) >= {"new", "new/folder", "new/folder/agent.db"}
 
 
@@ -132,4 +132,4 @@ def test_mode_check_detects_an_open_file(folder):
     with socket.socket(socket.AF_UNIX) as bell:
         bell.bind(str(folder / "bell"))
 
-    assert wrong(folder).keys() == {"open", "bell"}
+    assert open_modes(folder).keys() == {"open", "bell"}

@@ -37,8 +37,8 @@ NOTE = note_line(LockInfo(pid=12, host="h", started_at=1.5, database_id="d", epo
 
 
 @dataclass
-class Doors:
-    """Every place where text from elsewhere is read, each with a sound one of it."""
+class Readers:
+    """The functions that read text from outside, each with valid examples."""
 
     core: VirtualCore
     world: World
@@ -67,9 +67,11 @@ class Doors:
         self._undone(lambda tx: self.core.tasks.signal(tx, self.world.waits, "another", payload))
 
     def answer(self, text: bytes) -> None:
-        said = text.decode(errors="surrogateescape")
+        choice = text.decode(errors="surrogateescape")
         self._undone(
-            lambda tx: self.core.tasks.answer(tx, self.world.question, said, note=said, reference=None, answered_by="a")
+            lambda tx: self.core.tasks.answer(
+                tx, self.world.question, choice, note=choice, reference=None, answered_by="a"
+            )
         )
 
     def record_file(self, text: bytes) -> None:
@@ -92,14 +94,14 @@ class Doors:
         Config.load(path)
 
     def _undone(self, work: Callable[[Any], object]) -> None:
-        class Enough(Exception):
+        class Rollback(Exception):
             pass
 
         try:
             with self.core.transaction() as tx:
                 work(tx)
-                raise Enough
-        except Enough:
+                raise Rollback
+        except Rollback:
             pass
 
 
@@ -109,16 +111,16 @@ NAMES = (
 
 
 @pytest.fixture
-def doors(here, cli, tmp_path) -> Doors:
+def readers(here, cli, tmp_path) -> Readers:
     exported = cli("export", here.world.ended)
     assert exported.code == 0
-    return Doors(here.core, here.world, tmp_path, exported.out.encode())
+    return Readers(here.core, here.world, tmp_path, exported.out.encode())
 
 
-def hand_over(door: Callable[[bytes], object], text: bytes) -> bool:
-    """Whether it was taken; refused, it is with an error of ours that a person can read."""
+def is_accepted(read: Callable[[bytes], object], text: bytes) -> bool:
+    """Return whether a reader accepts a text, and check that a refusal is a short CraftcoreError."""
     try:
-        door(text)
+        read(text)
         return True
     except CraftcoreError as error:
         refused = error
@@ -128,56 +130,56 @@ def hand_over(door: Callable[[bytes], object], text: bytes) -> bool:
 
 
 @dataclass
-class Handed:
-    """What became of each text, and the seconds of processor that its door took for it, with the text."""
+class Outcome:
+    """The result for each text, and the processor seconds that its reader took."""
 
-    taken: list[bool] = field(default_factory=list)
+    accepted: list[bool] = field(default_factory=list)
     cost: list[tuple[float, bytes]] = field(default_factory=list)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         cost = sorted(self.cost)
-        (most, text), (rarely, _) = cost[-1], cost[-1 - len(cost) // 1_000]
+        (slowest, text), (rare, _) = cost[-1], cost[-1 - len(cost) // 1_000]
         return (
-            f"{len(cost):,} texts, {sum(self.taken):,} taken; of processor 99.9 % took at most {rarely * 1e3:.1f} ms, "
-            f"the worst {most * 1e3:.1f} ms ({len(text):,} bytes)"
+            f"{len(cost):,} texts, {sum(self.accepted):,} accepted; processor time of 99.9 %: at most "
+            f"{rare * 1e3:.1f} ms, longest: {slowest * 1e3:.1f} ms ({len(text):,} bytes)"
         )
 
 
-def hand_over_all(doors: Doors, name: str, seed: int, count: int) -> Handed:
-    sound, door = doors.all()[name]
-    handed = Handed()
+def read_all(readers: Readers, name: str, seed: int, count: int) -> Outcome:
+    sound, read = readers.all()[name]
+    outcome = Outcome()
     for text in texts(seed, count, sound):
         before = thread_time()
         try:
-            handed.taken.append(hand_over(door, text))
+            outcome.accepted.append(is_accepted(read, text))
         except Exception as error:
             raise AssertionError(f"{name}: {text[:3000]!r}") from error
-        handed.cost.append((thread_time() - before, text))
-    return handed
+        outcome.cost.append((thread_time() - before, text))
+    return outcome
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sound_json_is_accepted(doors, name):
-    sound, door = doors.all()[name]
+def test_sound_json_is_accepted(readers, name):
+    sound, read = readers.all()[name]
 
-    assert any(hand_over(door, text) for text in sound)
+    assert any(is_accepted(read, text) for text in sound)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_json_is_refused_by_a_craftcore_error(doors, name):
-    handed = hand_over_all(doors, name, seed=7, count=MANY)
+def test_hostile_json_is_refused_by_a_craftcore_error(readers, name):
+    outcome = read_all(readers, name, seed=7, count=MANY)
 
-    assert False in handed.taken or name == "a lock file"
+    assert False in outcome.accepted or name == "a lock file"
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_json_is_refused_a_hundred_thousand_times(doors, name, capsys):
-    """Says what the costliest took: a figure to look at, since what a machine does in a millisecond is no promise."""
-    handed = hand_over_all(doors, name, seed=11, count=CAMPAIGN // len(NAMES))
+def test_hostile_json_is_refused_a_hundred_thousand_times(readers, name, capsys):
+    """The summary with the processor times is only printed, because the times depend on the machine."""
+    outcome = read_all(readers, name, seed=11, count=CAMPAIGN // len(NAMES))
 
     with capsys.disabled():
-        print(f"\n{name}: {handed.told()}")
+        print(f"\n{name}: {outcome.summary()}")
 
 
 def test_invalid_json_from_a_program_is_refused(core):
@@ -194,20 +196,20 @@ def test_invalid_json_from_a_program_is_refused(core):
 
 @pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 200_000, b"a=" + b"[" * 200_000, b"9" * 100_000])
 @pytest.mark.parametrize("name", NAMES)
-def test_depth_and_length_end_no_program(doors, name, text):
-    _, door = doors.all()[name]
+def test_depth_and_length_end_no_program(readers, name, text):
+    _, read = readers.all()[name]
 
-    assert not hand_over(door, text) or name == "a lock file"
+    assert not is_accepted(read, text) or name == "a lock file"
 
 
-def test_setting_with_a_long_name_is_refused_in_a_readable_line(doors):
-    _, door = doors.all()["the settings"]
+def test_setting_with_a_long_name_is_refused_in_a_readable_line(readers):
+    _, read = readers.all()["the settings"]
 
-    assert not hand_over(door, b"[email]\nima" + b"1" * 5_000 + b" = 1\n")
+    assert not is_accepted(read, b"[email]\nima" + b"1" * 5_000 + b" = 1\n")
 
 
 def test_duplicate_key_among_many_is_found():
-    """In one walk: not one for each key."""
+    """The search for duplicates takes one pass over all keys."""
     body = ",".join(f'"k{number}":1' for number in range(200_000))
 
     with pytest.raises(InvalidInput, match="the key 'k199999' twice"):
@@ -216,7 +218,7 @@ def test_duplicate_key_among_many_is_found():
 
 @pytest.mark.parametrize("name", ["record", "head", "payload", "settings"])
 def test_command_line_refuses_hostile_json_in_a_line(cli, here, tmp_path, name):
-    """Through every layer there is, a few of each."""
+    """A few texts of each kind pass through all layers."""
     sound = {"record": cli("export", here.world.ended).out.encode(), "head": HEAD, "payload": PAYLOAD}
     arguments = {
         "record": ["replay", "./it.json"],

@@ -1,4 +1,4 @@
-"""Another user of the machine who renames files before every line, in a folder that root writes into."""
+"""Attacks by another user who renames files before each line of craftcore, in a folder that root writes to."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def shared() -> Iterator[Path]:
 
 
 STEP = 4
-"""Each attack takes every fourth line, and each another one; together they take all. The default takes some."""
+"""Each attack runs before every fourth line, with its own offset. Together they cover all lines."""
 
 ALL_LINES = pytest.param(STEP, id="all lines", marks=pytest.mark.acceptance)
 
 
-def before_line(number: int, attack: Callable[[], None], work: Callable[[], object]) -> bool:
-    """Run `work`, and the attack before the line of that number of the watched modules. False: there was none."""
-    left = number
+def attack_before_line(number: int, attack: Callable[[], None], work: Callable[[], object]) -> bool:
+    """Run `work`, with the attack before a line of the watched modules. Return whether that line was reached."""
+    lines_left = number
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal left
+        nonlocal lines_left
         if frame.f_code.co_filename not in WATCHED:
             return None
         if event == "line":
-            left -= 1
-            if left == 0:
+            lines_left -= 1
+            if lines_left == 0:
                 with as_stranger():
                     attack()
         return trace
@@ -64,38 +64,38 @@ def before_line(number: int, attack: Callable[[], None], work: Callable[[], obje
         work()
     finally:
         sys.settrace(None)
-    return left <= 0
+    return lines_left <= 0
 
 
-def swap(folder: Path, link: Callable[[Path], None]) -> None:
-    """Put something else in the place of all that is just made there."""
+def replace_by_links(folder: Path, link: Callable[[Path], None]) -> None:
+    """Replace each new file of craftcore in a folder by a link."""
     for name in os.listdir(folder):
         if name.startswith(OURS) and not (folder / name).is_symlink():
             os.rename(folder / name, folder / f"moved-{name}")
             link(folder / name)
 
 
-def to_directory(victim: Path, name: Path) -> None:
+def link_to_directory(victim: Path, name: Path) -> None:
     name.symlink_to(victim, target_is_directory=True)
 
 
-def to_file(victim: Path, name: Path) -> None:
+def link_to_file(victim: Path, name: Path) -> None:
     name.symlink_to(victim / "shadow")
 
 
-def to_nothing(victim: Path, name: Path) -> None:
+def link_to_missing_file(victim: Path, name: Path) -> None:
     name.symlink_to(victim / "new")
 
 
-def to_own(victim: Path, name: Path) -> None:
+def create_own_directory(victim: Path, name: Path) -> None:
     name.mkdir(mode=0o777)
     name.chmod(0o777)
     for side in ("", "-wal", "-shm"):
         (name / f"{staging_file.NAME}{side}").touch(0o666)
 
 
-def a_victim(shared: Path) -> Path:
-    """A directory of root's with files that no stranger may change."""
+def create_victim(shared: Path) -> Path:
+    """Create a directory of root with files that other users may not change."""
     victim = shared / "victim"
     victim.mkdir()
     for name, mode in ((staging_file.NAME, 0o644), ("shadow", 0o640)):
@@ -112,8 +112,8 @@ def state(folder: Path) -> dict[str, tuple[int, int, int, bytes]]:
     return found
 
 
-def strangers_files(folder: Path) -> list[str]:
-    """What a stranger can read of what root wrote."""
+def leaked_files(folder: Path) -> list[str]:
+    """Return the files of the other user that are not empty, so that the user can read what root wrote."""
     return [
         str(path)
         for path in folder.rglob("*")
@@ -121,7 +121,7 @@ def strangers_files(folder: Path) -> list[str]:
     ]
 
 
-ATTACKS = [to_directory, to_file, to_nothing, to_own]
+ATTACKS = [link_to_directory, link_to_file, link_to_missing_file, create_own_directory]
 IN_PART = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) for attack in ATTACKS[2:])]
 
 
@@ -130,7 +130,7 @@ IN_PART = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) fo
 def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     emit(core)
-    victim = a_victim(shared)
+    victim = create_victim(shared)
     before = state(victim)
     made = 0
     folder = shared / "theirs"
@@ -141,8 +141,10 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
         os.chown(folder, NOBODY, NOBODY)
         reached = True
         try:
-            reached = before_line(
-                number, lambda: swap(folder, lambda name: attack(victim, name)), lambda: take(core.database, target)
+            reached = attack_before_line(
+                number,
+                lambda: replace_by_links(folder, lambda name: attack(victim, name)),
+                lambda: take(core.database, target),
             )
         except CraftcoreError:
             pass
@@ -152,27 +154,27 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
             assert (target.lstat().st_uid, stat.S_IMODE(target.lstat().st_mode)) == (0, 0o600)
             assert (target.with_name("backup.db.manifest.json").lstat().st_uid) == 0
         assert state(victim) == before, f"before line {number}"
-        assert strangers_files(folder) == [], f"before line {number}"
+        assert leaked_files(folder) == [], f"before line {number}"
         shutil.rmtree(folder)
         if not reached:
             break
 
     assert number > 80
-    assert 0 < made < number // step, "some of the attacks came too early or too late to matter, others were refused"
+    assert 0 < made < number // step, "some attacks have no effect, and the others are refused"
     core.close()
 
 
 @pytest.mark.parametrize("step", [pytest.param(5 * STEP, id="a fifth"), ALL_LINES])
 @pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
 def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step, capsys):
-    """The daemon's user has become hostile, and root puts a backup in the place of its database."""
+    """The user of the daemon is hostile, and root replaces its database by a backup."""
     made = tmp_path / "made"
     made.mkdir()
     core = VirtualCore(made / "agent.db", VirtualClock())
     named(core.database, "this-one")
     take(core.database, tmp_path / "backup.db")
     core.close()
-    victim = a_victim(shared)
+    victim = create_victim(shared)
     before = state(victim)
     restored = 0
     folder = shared / "theirs"
@@ -184,9 +186,9 @@ def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, att
         shutil.copytree(made, folder)
         for path in (folder, *folder.iterdir()):
             os.chown(path, NOBODY, NOBODY)
-        reached = before_line(
+        reached = attack_before_line(
             number,
-            lambda: swap(folder, lambda name: attack(victim, name)),
+            lambda: replace_by_links(folder, lambda name: attack(victim, name)),
             lambda: code.append(craftcore(arguments)),
         )
         restored += code == [0]
@@ -219,7 +221,7 @@ def test_backup_is_refused_where_others_may_rename_the_file(core, shared, mode, 
 
 
 def test_folder_writable_by_the_own_group_is_accepted(core, shared):
-    """As distributions make them where each user has a group of the same name."""
+    """Distributions create such folders if each user has a group of the same name."""
     shared.chmod(0o775)
     emit(core)
 
@@ -229,10 +231,10 @@ def test_folder_writable_by_the_own_group_is_accepted(core, shared):
 
 
 def test_foreign_backups_remove_none_of_the_own(core, shared, clock):
-    """In a folder with the sticky bit a stranger puts what says that it is newer, so that the old ones go."""
+    """In a folder with the sticky bit, another user adds newer backups, so that the rotation removes older ones."""
     shared.chmod(0o1777)
     named(core.database, "this-one")
-    ours, _ = rotate(core.database, shared, 2)
+    own, _ = rotate(core.database, shared, 2)
     clock.advance(60)
     forged, _ = rotate(core.database, shared, 2)
     for path in (forged, manifest_path(forged)):
@@ -242,13 +244,13 @@ def test_foreign_backups_remove_none_of_the_own(core, shared, clock):
     _, gone = rotate(core.database, shared, 2)
 
     assert gone == []
-    assert ours.exists()
+    assert own.exists()
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm", ""])
 @pytest.mark.parametrize("kind", ["a link", "a second name"])
 def test_mode_of_another_file_is_not_changed_through_a_craftcore_name(shared, clock, end, kind):
-    """root's command in the folder of a user who put a link to a file of root's beside the database."""
+    """A user links a file of root beside the database, and root runs a command there."""
     path = shared / "agent.db"
     core = VirtualCore(path, clock)
     core.close()

@@ -17,26 +17,26 @@ from tests.support.processes import APP, craftcore
 from tests.support.tampered_database import FORGED, HOSTILE, tamper
 
 LISTS = [name for name in READS if name.endswith(" list")]
-DEEPER = {
+LISTS_WITH_OPTIONS = {
     "inspect --list": ["inspect", "--list"],
     "inspect --stats": ["inspect", "--stats"],
     "schedule list --all": ["schedule", "list", "--all"],
 }
-MOST_CHANGED = 40
-"""Columns of text, at least, that have something hostile in them."""
+CHANGED_MIN = 40
+"""The smallest number of columns with hostile text."""
 
 
-def not_harmless(text: str) -> list[str]:
-    """The lines that are not: what does not print, and what passes for a line of ours. A quote has a bar before it."""
+def harmful_lines(text: str) -> list[str]:
+    """Return the lines that do not print, or look like output of craftcore. Quoted text begins with a bar."""
     return [one for one in text.split("\n") if not one.isprintable() or one.lstrip().startswith(FORGED)]
 
 
 @pytest.fixture(scope="module")
 def tampered(made, tmp_path_factory):
-    """The populated database with hostile texts."""
+    """Write the populated database with hostile texts."""
     path = shutil.copy(made[1], tmp_path_factory.mktemp("tampered") / "agent.db")
     changed = tamper(path, names=False)
-    assert len(changed) > MOST_CHANGED, changed
+    assert len(changed) > CHANGED_MIN, changed
     return path
 
 
@@ -48,12 +48,12 @@ def hostile(made, tampered, database, clock):
 
 @pytest.fixture(scope="module")
 def tampered_names(made, tmp_path_factory):
-    """The populated database with hostile texts and names, after an operator's action."""
+    """Write the populated database with hostile texts and names, after an operator's action."""
     path = shutil.copy(made[1], tmp_path_factory.mktemp("tampered") / "agent.db")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("craftcore.services.SystemClock", lambda: VirtualClock(now=NOON))
         assert call_command(path.parent, "schedule", "pause", "nightly").code == 0
-    assert len(tamper(path, names=True)) > MOST_CHANGED + 20
+    assert len(tamper(path, names=True)) > CHANGED_MIN + 20
     return path
 
 
@@ -62,7 +62,7 @@ def test_command_output_shows_hostile_text_without_obeying(cli, hostile, name):
     shown = cli(*line(name, READS[name], hostile))
 
     assert shown.code != 70, shown.err
-    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+    assert (harmful_lines(shown.out), harmful_lines(shown.err)) == ([], [])
 
 
 @pytest.mark.parametrize("name", READS)
@@ -75,12 +75,12 @@ def test_json_document_is_ascii(cli, hostile, name):
     assert document.json is not None
 
 
-@pytest.mark.parametrize("name", DEEPER)
+@pytest.mark.parametrize("name", LISTS_WITH_OPTIONS)
 def test_lists_show_hostile_text_without_obeying(cli, hostile, name):
-    shown = cli(*DEEPER[name])
+    shown = cli(*LISTS_WITH_OPTIONS[name])
 
     assert shown.code == 0
-    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+    assert (harmful_lines(shown.out), harmful_lines(shown.err)) == ([], [])
 
 
 @pytest.mark.parametrize("name", BY_HAND)
@@ -88,17 +88,17 @@ def test_operator_commands_print_hostile_text_harmlessly(cli, hostile, name):
     done = cli(*line(name, BY_HAND[name], hostile))
 
     assert done.code != 70, done.err
-    assert (not_harmless(done.out), not_harmless(done.err)) == ([], [])
+    assert (harmful_lines(done.out), harmful_lines(done.err)) == ([], [])
 
 
-@pytest.mark.parametrize("name", [*LISTS, "status", "audit", *DEEPER])
+@pytest.mark.parametrize("name", [*LISTS, "status", "audit", *LISTS_WITH_OPTIONS])
 def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, tampered_names, database, name):
     shutil.copy(tampered_names, database)
 
-    shown = cli(*DEEPER.get(name, name.split()))
+    shown = cli(*LISTS_WITH_OPTIONS.get(name, name.split()))
 
     assert shown.code != 70, shown.err
-    assert (not_harmless(shown.out), not_harmless(shown.err)) == ([], [])
+    assert (harmful_lines(shown.out), harmful_lines(shown.err)) == ([], [])
     assert name == "inspect --stats" or "\\x1b" in shown.out + shown.err
 
 
@@ -114,7 +114,7 @@ def test_invalid_live_task_is_reported_as_a_damaged_row_and_not_as_a_bug(cli, he
     assert refused.code == 65
     assert "a damaged row cannot be shown: " in refused.err
     assert "is not a name" in refused.err
-    assert not_harmless(refused.err) == []
+    assert harmful_lines(refused.err) == []
 
 
 def test_typed_hostile_text_is_not_obeyed(cli, here):
@@ -135,17 +135,17 @@ def test_typed_hostile_text_is_not_obeyed(cli, here):
         refused = cli(*arguments)
 
         assert refused.code not in (0, 70), arguments
-        assert (not_harmless(refused.out), not_harmless(refused.err)) == ([], []), arguments
+        assert (harmful_lines(refused.out), harmful_lines(refused.err)) == ([], []), arguments
 
 
 def test_trigger_texts_come_back_unchanged(cli, here):
-    """Not refused, not cut: only printed so that it cannot act."""
+    """The text is stored unchanged, and only its output is escaped."""
     spec = TriggerSpec(workflow="nap", payload={"text": HOSTILE.replace("\x00", "")})
     emitted = here.core.do(here.core.triggers.emit, spec)
 
     shown, document = cli("trigger", "show", emitted.id), cli("--json", "trigger", "show", emitted.id)
 
-    assert not_harmless(shown.out) == []
+    assert harmful_lines(shown.out) == []
     assert document.json["payload"]["text"] == HOSTILE.replace("\x00", "")
 
 
@@ -171,10 +171,10 @@ def test_log_lines_of_a_daemon_cannot_be_forged(tmp_path, how):
 
     assert ran.code == 4
     assert "trigger.settled" in ran.err
-    assert (not_harmless(ran.out), not_harmless(ran.err)) == ([], [])
+    assert (harmful_lines(ran.out), harmful_lines(ran.err)) == ([], [])
 
 
 def test_print_check_detects_a_forged_line():
     for bad in ("\x1b[2J", "\r", "\u2028", "\u202e", "\x9b", f"ok\n{FORGED}", "\x00", f"  {FORGED}"):
-        assert not_harmless(bad)
-    assert not_harmless(f"ü ok … \n  | {FORGED}\n") == []
+        assert harmful_lines(bad)
+    assert harmful_lines(f"ü ok … \n  | {FORGED}\n") == []

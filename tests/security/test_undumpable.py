@@ -24,14 +24,14 @@ pytestmark = pytest.mark.skipif(
 
 CANARY = "correct-horse-battery"
 
-AS_BEFORE = "import ctypes; ctypes.CDLL(None).prctl(4, 1)\n"
-"""A process that changes its user becomes undumpable by that. One that a user starts is not."""
+MAKE_DUMPABLE = "import ctypes; ctypes.CDLL(None).prctl(4, 1)\n"
+"""Code that makes the process dumpable again. A change of the user makes it undumpable."""
 
 IMPORTS = """
 import ctypes, termios
 import craftcore.cli.status.doctor, craftcore.cli.service.reload, craftcore.cli.trigger.wait
 """
-"""What nobody may be unable to read."""
+"""Imports that run before the change of the user, because the user `nobody` may be unable to read the modules."""
 
 READS = """
 import ctypes, os, subprocess
@@ -44,20 +44,20 @@ print(subprocess.run(["cat", f"/proc/{{os.getpid()}}/environ"], capture_output=T
 
 def program(*arguments: str) -> list[str]:
     text = PROGRAM.format(id=NOBODY, arguments=["--db", "agent.db", *arguments])
-    return ["-c", IMPORTS + text.replace("sys.exit(main", f"{AS_BEFORE}sys.exit(main")]
+    return ["-c", IMPORTS + text.replace("sys.exit(main", f"{MAKE_DUMPABLE}sys.exit(main")]
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One of nobody's."""
+    """Create a folder of the user `nobody`."""
     with a_shared_place() as place:
         os.chown(place, NOBODY, NOBODY)
         yield place
 
 
 @contextmanager
-def a_daemon_of_nobodys(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a new interpreter: the kernel shows the environment that a process began with."""
+def daemon_of_nobody(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a daemon in a new interpreter, because /proc shows the environment at the start of a process."""
     with (folder / "log").open("wb") as log:
         env = environment(SECRET=CANARY)
         with subprocess.Popen([sys.executable, *program("run")], cwd=folder, env=env, stdout=log, stderr=log) as daemon:
@@ -77,35 +77,35 @@ def ask(folder: Path, *arguments: str) -> Result:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_dumpable_process_exposes_its_environment_to_the_same_user(is_closed):
-    """What the other tests here stand on."""
+    """The other tests of this module rely on this behaviour."""
     close = "from craftcore.daemon.undumpable import close_to_programs; close_to_programs()" if is_closed else ""
-    text = READS.format(id=NOBODY, before=AS_BEFORE, close=close)
+    text = READS.format(id=NOBODY, before=MAKE_DUMPABLE, close=close)
     if is_closed:
         text = f"import craftcore.daemon.undumpable\n{text}"
-    ran = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", text], env=environment(SECRET=CANARY), capture_output=True, text=True, timeout=PATIENCE
     )
 
-    assert (CANARY in ran.stdout) != is_closed, ran
-    assert ("Permission denied" in ran.stdout) == is_closed
+    assert (CANARY in process.stdout) != is_closed, process
+    assert ("Permission denied" in process.stdout) == is_closed
 
 
 def test_program_of_the_daemon_reads_nothing_of_the_daemon(folder):
     looks = "for file in environ mem maps fd/0; do cat /proc/$PPID/$file; done; ls /proc/$PPID/fd; id -u"
-    with a_daemon_of_nobodys(folder):
-        ran = ask(
+    with daemon_of_nobody(folder):
+        process = ask(
             folder, "--json", "emit", "command.run", "--payload", json.dumps({"argv": ["sh", "-c", looks]}), "--wait"
         )
 
-        assert ran.code == 0, ran
-        assert CANARY not in ran.out
-        found = ran.json["result"]
+        assert process.code == 0, process
+        assert CANARY not in process.out
+        found = process.json["result"]
         assert found["stdout"].split() == [str(NOBODY)]
         assert found["stderr"].count("Permission denied") == 5, found
 
 
 def test_undumpable_daemon_works_and_is_visible_to_its_user_and_root(folder):
-    with a_daemon_of_nobodys(folder) as daemon:
+    with daemon_of_nobody(folder) as daemon:
         status = ask(folder, "status")
         reload = ask(folder, "reload")
         doctor = ask(folder, "--json", "doctor")
@@ -115,7 +115,7 @@ def test_undumpable_daemon_works_and_is_visible_to_its_user_and_root(folder):
         assert reload.code == 0, reload
         assert doctor.json["failed"] == 0, doctor.out
         assert craftcore(folder, "reload").code == 0
-        assert CANARY.encode() in Path(f"/proc/{daemon.pid}/environ").read_bytes(), "root may look"
+        assert CANARY.encode() in Path(f"/proc/{daemon.pid}/environ").read_bytes(), "root can read the environment"
 
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(PATIENCE) == 0
