@@ -13,20 +13,20 @@ from tests.mutants.runner import Outcome, Unusable, require_green, run
 
 
 def main() -> int:
-    """Run the mutants that are asked for. Return 1 when one survives, 2 when one proves nothing."""
+    """Run the chosen mutants. Return 1 if one survives, and 2 if one is unusable."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=[mutant.name for mutant in MUTANTS])
     parser.add_argument("--jobs", type=int, default=2, metavar="N")
     parser.add_argument("--list", action="store_true")
-    given = parser.parse_args()
-    chosen = [mutant for mutant in MUTANTS if given.only is None or mutant.name in given.only]
-    if given.list:
+    options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if options.only is None or mutant.name in options.only]
+    if options.list:
         for mutant in chosen:
             print(f"{mutant.name:40} {mutant.breaks}")
         return 0
     try:
         require_green(chosen)
-        outcomes = run(chosen, jobs=given.jobs, progress=_show)
+        outcomes = run(chosen, jobs=options.jobs, progress=_show)
     except Unusable as error:
         print(error, file=sys.stderr)
         return 2

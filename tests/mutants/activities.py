@@ -26,7 +26,7 @@ ACTIVITIES = (
     ),
     mutant(
         "interrupted-intent-is-certain",
-        "an intent that a crash cut off is in doubt",
+        "an intent without an end is in doubt after a crash",
         LEDGER,
         "        self._store.settle_all(tx, [(one.last_call, LEFT_BEHIND) for one in left])\n",
         "",
@@ -42,7 +42,7 @@ ACTIVITIES = (
     ),
     mutant(
         "doubt-called-again",
-        "what is in doubt is not called again without a decision",
+        "an activity in doubt is not called again without a decision",
         MOVES,
         "    return Reentry.TAKE\n",
         "    return Reentry.CALL_AGAIN\n",
@@ -69,7 +69,7 @@ ACTIVITIES = (
     ),
     mutant(
         "late-answer-settles-newer-call",
-        "an answer settles the call that it belongs to",
+        "a late answer settles only its own call",
         STORE,
         "       AND activity_log.calls = ending.calls\n",
         "",
@@ -77,7 +77,7 @@ ACTIVITIES = (
     ),
     mutant(
         "late-answer-overwrites-decision",
-        "an answer does not overwrite what was settled",
+        "a late answer does not overwrite a settled outcome",
         STORE,
         "       AND activity_log.status = 'INTENT'\n    RETURNING",
         "    RETURNING",
@@ -85,7 +85,7 @@ ACTIVITIES = (
     ),
     mutant(
         "restored-act-called-again",
-        "after a restore, an activity that may have gone further is in doubt",
+        "after a restore, an activity that may have been called again is in doubt",
         LEDGER,
         "case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before, intent.epoch):",
         "case Reentry.CALL_AGAIN if False:",
@@ -93,7 +93,7 @@ ACTIVITIES = (
     ),
     mutant(
         "restored-task-acts-unasked",
-        "after a restore, a task of the lost file asks before it acts",
+        "after a restore, a restored task asks before it acts",
         LEDGER,
         "for intent in [intent for intent in fresh if intent.task_id in doubtful]:",
         "for intent in []:",
@@ -101,7 +101,7 @@ ACTIVITIES = (
     ),
     mutant(
         "restored-maker-marks-nothing",
-        "after a restore, work that restored work makes asks before it acts",
+        "after a restore, work that restored work emits asks before it acts",
         RESTORED_WORK,
         "if maker_id not in doubtful or made_id in doubtful:",
         "if True:",
@@ -109,7 +109,7 @@ ACTIVITIES = (
     ),
     mutant(
         "occurrence-of-the-lost-file-unasked",
-        "after a restore, an occurrence that was due before it asks before it acts",
+        "an occurrence that was due before a restore asks before it acts",
         RESTORED_WORK,
         "    OR triggers.nominal_at <= ?2\n    OR EXISTS (SELECT 1 FROM restored_work",
         "    OR EXISTS (SELECT 1 FROM restored_work",
@@ -117,7 +117,7 @@ ACTIVITIES = (
     ),
     mutant(
         "child-with-a-minted-id",
-        "after a restore, a child that is made again has the same keys",
+        "after a restore, a child that is emitted again has the same keys",
         "engine/turn/emit.py",
         'return derive_id(turn.task.id, f"{turn.task.turn}/{identity}")',
         "return turn.doors.clock.new_id()",
@@ -125,7 +125,7 @@ ACTIVITIES = (
     ),
     mutant(
         "key-of-another-work-resent",
-        "after a restore, a key that the provider cannot know is not sent again",
+        "after a restore, a call with a key that the provider does not know is not resent",
         "activities/ledger.py",
         "reason = RESTORED if doubtful[intent.task_id] else RESTORED_OTHER_KEY",
         "reason = RESTORED",
@@ -133,7 +133,7 @@ ACTIVITIES = (
     ),
     mutant(
         "resend-of-changed-row",
-        "a second call begins from the row that was judged",
+        "a repeated call begins only if the row is unchanged",
         STORE,
         "               AND decision IS :decision_before\n",
         "",
@@ -150,7 +150,7 @@ ACTIVITIES = (
     ),
     mutant(
         "unshielded-call",
-        "a cancelled turn waits for the call that is on its way",
+        "a cancelled turn waits for the end of its call",
         "engine/turn/provider_call.py",
         "with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():",
         "with anyio.CancelScope(deadline=anyio.current_time() + left) as scope, in_step():",
@@ -167,7 +167,7 @@ ACTIVITIES = (
     ),
     mutant(
         "reference-of-another-decision",
-        "the page gives a reference only with what happened",
+        "the page sends a reference only with the decision that the action happened",
         "web/actions/work_actions.py",
         "    if decision is not Decision.HAPPENED:\n        reference = None\n",
         "",
@@ -183,7 +183,7 @@ ACTIVITIES = (
     ),
     mutant(
         "rollover-before-the-call",
-        "an act that has begun on a cluster is called",
+        "an activity that has begun on a cluster is called",
         "temporal/entries/update_journal.py",
         'if answer.rolls_over and call.kind != "begin":',
         "if answer.rolls_over:",
@@ -191,7 +191,7 @@ ACTIVITIES = (
     ),
     mutant(
         "changed-key-does-it-again",
-        "an act whose key has changed is not done again",
+        "an activity whose key has changed is not called again",
         "engine/turn/moved_acts.py",
         "    if alike and (shifted or _is_same(turn, action, place, alike)):\n",
         "    if False:\n",
@@ -199,7 +199,7 @@ ACTIVITIES = (
     ),
     mutant(
         "happened-without-a-result",
-        "an act that happened has the result that its task needs",
+        "an activity that happened has the result that its task needs",
         MOVES,
         "read_result(before.result_shape, reference, before.action)",
         "read_result(None, reference, before.action)",

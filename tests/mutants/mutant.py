@@ -17,7 +17,7 @@ class Edit:
     new: str
 
     def apply(self, root: Path) -> None:
-        """Change the file. Raises ValueError when the code has moved on."""
+        """Change the file. Raises ValueError if `old` does not occur exactly once."""
         path = root / "craftcore" / self.file
         text = path.read_text()
         if text.count(self.old) != 1:
@@ -27,7 +27,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A named variant. `breaks`: the promise that it breaks; `tests`: what runs against it, in pytest's words."""
+    """A named variant. `breaks`: the promise that it breaks; `tests`: the pytest arguments of its tests."""
 
     name: str
     breaks: str

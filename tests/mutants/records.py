@@ -59,7 +59,7 @@ RECORDS = (
     ),
     mutant(
         "replay-of-another-request",
-        "a replay is of the request that was recorded",
+        "a replay with another request is refused",
         "executions/replay.py",
         "    if provided != recorded:\n",
         "    if False:\n",
@@ -110,7 +110,7 @@ RECORDS = (
     ),
     mutant(
         "replaced-file-unnoticed",
-        "a write into a file that lost its name is not acknowledged",
+        "a write to a replaced file is not acknowledged",
         "storage/group_commit.py",
         "        require_same(self.files)\n",
         "",
@@ -119,7 +119,7 @@ RECORDS = (
     ),
     mutant(
         "two-daemons",
-        "one daemon runs a database",
+        "a database has at most one daemon",
         "daemon/lock_file.py",
         "        fcntl.flock(descriptor, how | fcntl.LOCK_NB)\n",
         "        pass\n",

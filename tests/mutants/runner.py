@@ -18,11 +18,11 @@ from pathlib import Path
 from tests.mutants.mutant import ROOT, Mutant
 
 LIMIT_SECONDS = 60.0
-"""Within this time a mutant dies, or it counts as a survivor."""
+"""A mutant that no test detects within this time counts as a survivor."""
 
 COPIED = ("craftcore", "migrations", "tests", "examples", "docs", "README.md", "pyproject.toml", "config", "systemd")
 FAILED = 1
-"""The exit code of pytest when a test has failed. Any other but 0 says that the tests did not run."""
+"""The exit code of pytest when a test has failed. Codes other than 0 and 1 mean that the tests did not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class Outcome:
 
 
 class Unusable(Exception):
-    """A mutant that proves nothing: its edit does not apply, or its tests fail without it or do not run."""
+    """An error of a mutant: its edit does not apply, or its tests fail without it or do not run."""
 
 
 def run(mutants: Sequence[Mutant], *, jobs: int = 2, progress: Callable[[Outcome], object] = print) -> list[Outcome]:
-    """Run mutants, several at a time. Raises Unusable for one that proves nothing."""
+    """Run mutants, several at a time. Raises Unusable."""
     with ThreadPoolExecutor(jobs) as threads:
         outcomes = []
         for outcome in threads.map(run_one, mutants):
@@ -69,7 +69,7 @@ def run_one(mutant: Mutant) -> Outcome:
 
 
 def require_green(mutants: Sequence[Mutant]) -> None:
-    """Run all the tests once without a mutant. Raises Unusable when one fails: it would notice anything."""
+    """Run all tests once without a mutant. Raises Unusable if one fails, because it would fail for any mutant."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
     with copy_of_code() as root:
         code, output = run_tests(root, tests, limit=30 * LIMIT_SECONDS)
@@ -79,7 +79,7 @@ def require_green(mutants: Sequence[Mutant]) -> None:
 
 @contextmanager
 def copy_of_code() -> Iterator[Path]:
-    """Yield a folder with a copy of the code and its tests, bytecode included: to compile them takes a minute."""
+    """Yield a folder with a copy of the code and its tests, with bytecode, because compilation takes a minute."""
     with tempfile.TemporaryDirectory(prefix="craftcore-mutant-", dir=_memory()) as folder:
         for name in COPIED:
             source, target = ROOT / name, Path(folder) / name
@@ -95,14 +95,14 @@ def _memory() -> str | None:
 
 
 def run_tests(root: Path, tests: Sequence[str], *, limit: float = LIMIT_SECONDS) -> tuple[int | None, str]:
-    """Run tests against the copy, until the first that fails. Return pytest's exit code and output; None: too slow."""
+    """Run tests against the copy until one fails. Return the exit code of pytest (None after the limit) and output."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
-    where = subprocess.check_output(
+    package = subprocess.check_output(
         [sys.executable, "-c", "import craftcore; print(craftcore.__file__)"], cwd=root, env=environment, text=True
     )
-    if not Path(where.strip()).is_relative_to(root):
-        raise Unusable(f"{where.strip()} would be tested, and not the copy")
+    if not Path(package.strip()).is_relative_to(root):
+        raise Unusable(f"{package.strip()} would be tested, and not the copy")
     with subprocess.Popen(
         command,
         cwd=root,

@@ -17,7 +17,7 @@ SCHEDULES = (
     ),
     mutant(
         "occurrence-fires-twice",
-        "the high-water mark moves past what has fired",
+        "the high-water mark moves past fired occurrences",
         "schedules/tick_plan.py",
         "high_water_at=last, next_at=next_upcoming(schedule, after=last))",
         "high_water_at=mark, next_at=next_upcoming(schedule, after=mark))",
@@ -25,7 +25,7 @@ SCHEDULES = (
     ),
     mutant(
         "stale-tick-advances",
-        "a tick moves only the schedule that it read",
+        "a tick advances only the schedule that it read",
         "schedules/store.py",
         "               AND high_water_at = :before\n",
         "",
@@ -34,7 +34,7 @@ SCHEDULES = (
     ),
     mutant(
         "tick-of-changed-schedule",
-        "a tick does not move a schedule that was declared anew",
+        "a tick does not advance a schedule that was declared again",
         "schedules/store.py",
         "               AND generation = :generation\n               AND status = 'ACTIVE'\n"
         "               AND high_water_at = :before",
@@ -52,7 +52,7 @@ SCHEDULES = (
     ),
     mutant(
         "schedule-calls-without-a-name",
-        "a call of ctx.schedules takes the result of the same call only",
+        "a call of ctx.schedules returns only the result of the same call",
         "engine/turn/schedule_calls.py",
         'f"schedules.{name}"',
         '"schedules"',

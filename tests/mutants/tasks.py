@@ -39,7 +39,7 @@ TASKS = (
     ),
     mutant(
         "old-turn-advances-task",
-        "only the present turn moves a task on",
+        "only the current turn advances a task",
         "tasks/store.py",
         "       AND tasks.turn = move.turn\n",
         "",
@@ -65,7 +65,7 @@ TASKS = (
     ),
     mutant(
         "step-runs-again",
-        "a step on disk does not run again",
+        "a completed step does not run again",
         "engine/turn/steps.py",
         "        if self.identity not in memo:\n            return False, None\n",
         "        if self.identity in memo or True:\n            return False, None\n",
@@ -81,7 +81,7 @@ TASKS = (
     ),
     mutant(
         "step-result-not-recorded",
-        "the result of a step is on disk before the workflow has it",
+        "the result of a step is on disk before the workflow receives it",
         "engine/turn/steps.py",
         "    hit(Failpoint.STEP_RAN, name)\n    await turn.record(EventType.STEP_COMPLETED, text, step.memo)\n",
         "    hit(Failpoint.STEP_RAN, name)\n",

@@ -29,7 +29,7 @@ TRIGGERS = (
     ),
     mutant(
         "lost-lease-counts-as-settled",
-        "an attempt that lost its lease learns it",
+        "the settlement of an attempt that lost its lease is refused",
         CLAIM_STORE,
         "if (claim.seq, claim.lease_token) in held]",
         "]",
@@ -45,7 +45,7 @@ TRIGGERS = (
     ),
     mutant(
         "reclaim-by-lease-only",
-        "a new daemon takes over at once what a dead one held",
+        "a new daemon reclaims the claims of a killed daemon at once",
         CLAIM_STORE,
         '               AND claimed_epoch <> :epoch\n            """,\n            epoch=epoch,\n',
         '               AND claimed_epoch <> :epoch\n               AND lease_until < :now\n            """,\n'
@@ -63,7 +63,7 @@ TRIGGERS = (
     ),
     mutant(
         "poison-never-ends",
-        "a trigger that kills its process alone is put aside",
+        "a trigger that crashes its process while alone becomes a dead letter",
         CLAIM_SERVICE,
         'if blamed and not forgiven and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):',
         "if False:",
@@ -95,7 +95,7 @@ TRIGGERS = (
     ),
     mutant(
         "limit-holds-no-lane",
-        "a trigger that a limit holds back is not overtaken within its session",
+        "later triggers of the session wait for a trigger that a limit defers",
         "triggers/claim_candidate_store.py",
         "if not held_up & found:",
         "if True:",
@@ -103,7 +103,7 @@ TRIGGERS = (
     ),
     mutant(
         "hold-holds-lane",
-        "a workflow that a person holds holds no session",
+        "a held workflow does not block a session",
         "triggers/claim_candidate_store.py",
         "if self._limited[destination] not in self._held]",
         "]",
@@ -127,7 +127,7 @@ TRIGGERS = (
     ),
     mutant(
         "stray-claims-stay",
-        "a claim whose answer was lost comes back",
+        "a claim whose answer was lost is reclaimed",
         CLAIM_SERVICE,
         "if stray not in held]",
         "if False]",
@@ -143,7 +143,7 @@ TRIGGERS = (
     ),
     mutant(
         "dedup-without-scope",
-        "an active dedup key is free once its work has ended",
+        "an active dedup key is free after the end of its work",
         STORE,
         "               AND (dedup_scope = 'ever' OR status IN ('PENDING', 'CLAIMED'))\n",
         "",
@@ -176,7 +176,7 @@ TRIGGERS = (
     ),
     mutant(
         "put-off-out-of-order",
-        "triggers that are put off for a key come back in the order of the queue",
+        "triggers deferred by a limit of their key return in the order of the queue",
         "triggers/limit_wait_store.py",
         " ORDER BY rank, priority, trigger_seq\n LIMIT :most",
         " ORDER BY trigger_seq\n LIMIT :most",
@@ -184,7 +184,7 @@ TRIGGERS = (
     ),
     mutant(
         "claims-out-of-order",
-        "a look gives the places of a key to the best of its claims",
+        "the slots of a key go to the claims with the best rank",
         "triggers/keyed_claims.py",
         "for claim in sorted(claims, key=self._claims.rank):",
         "for claim in claims:",

@@ -43,13 +43,13 @@ def python_names() -> str:
     """Return every public name with its signature, public attributes and methods."""
     lines: list[str] = []
     for name in craftcore.__all__:
-        lines += [*described(name, getattr(craftcore, name)), ""]
+        lines += [*describe(name, getattr(craftcore, name)), ""]
     for name in testing.__all__:
-        lines += [*described(f"testing.{name}", getattr(testing, name)), ""]
+        lines += [*describe(f"testing.{name}", getattr(testing, name)), ""]
     return "\n".join(lines)
 
 
-def described(name: str, value: Any) -> Iterator[str]:
+def describe(name: str, value: Any) -> Iterator[str]:
     """Yield the lines that describe one public class, enumeration or function."""
     if not inspect.isclass(value):
         yield f"{name}{signature(value)}"
@@ -74,13 +74,13 @@ def described(name: str, value: Any) -> Iterator[str]:
 
 
 def public_attributes(value: type) -> set[str]:
-    """Return the public attributes that the class or one of our bases of it defines."""
-    ours = [base for base in value.__mro__ if base.__module__.startswith("craftcore")]
-    return {name for base in ours for name in vars(base) if not name.startswith("_")}
+    """Return the public attributes that a class or one of its bases in craftcore defines."""
+    bases = [base for base in value.__mro__ if base.__module__.startswith("craftcore")]
+    return {name for base in bases for name in vars(base) if not name.startswith("_")}
 
 
 def signature(function: Callable[..., Any]) -> str:
-    """Return the parameters of a callable with their annotations as they are written."""
+    """Return the parameters of a callable with their annotations as in the source."""
     try:
         return str(inspect.signature(function)).replace("'", "")
     except ValueError:
@@ -135,11 +135,11 @@ def codes() -> str:
 
 
 def log_events() -> str:
-    """Return the name of every log event, as they stand in calls like `log.info("trigger.settled", …)`."""
-    return "\n".join(sorted({name for _, tree in prose.modules() for name in logged(tree)})) + "\n"
+    """Return the name of every log event, found in calls like `log.info("trigger.settled", …)`."""
+    return "\n".join(sorted({name for _, tree in prose.modules() for name in find_events(tree)})) + "\n"
 
 
-def logged(tree: ast.Module) -> Iterator[str]:
+def find_events(tree: ast.Module) -> Iterator[str]:
     """Yield the string constants that are passed as the event of a logging call."""
     for node in prose.nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_LEVELS:

@@ -11,7 +11,7 @@ from tests.surface.collect import DOCUMENTS, GOLDEN
 def test_public_surface_matches_its_golden_document(name):
     golden = (GOLDEN / name).read_text()
 
-    assert DOCUMENTS[name]() == golden, f"run `python -m tests.surface` if the change to {name} is meant"
+    assert DOCUMENTS[name]() == golden, f"run `python -m tests.surface` if the change to {name} is intended"
 
 
 def test_golden_folder_has_no_other_document():

@@ -36,7 +36,7 @@ from tests.support.trigger_steps import (
 
 
 def snapshot(core):
-    """Every column of every trigger."""
+    """Return all columns of all triggers."""
     return core.rows("SELECT * FROM triggers ORDER BY seq")
 
 
@@ -132,7 +132,7 @@ def test_refused_start_in_a_batch_does_not_affect_the_others(core, clock):
     assert look(core, stale).reason == "stale"
 
 
-# The outcome: where each leads
+# Outcomes
 
 FAR = NEW_YEAR + 5_000
 OUTCOMES = [
@@ -187,7 +187,7 @@ def test_success_after_a_failure_leaves_no_error(core, clock):
     assert (stored.error_code, stored.error_message) == (None, None)
 
 
-# Told once
+# Late settlements
 
 
 def test_settle_of_a_settled_trigger_is_refused_and_changes_nothing(core, clock):
@@ -205,7 +205,7 @@ def test_settle_of_a_settled_trigger_is_refused_and_changes_nothing(core, clock)
 
 @pytest.mark.parametrize("outcome", [line[0] for line in OUTCOMES], ids=[type(line[0]).__name__ for line in OUTCOMES])
 def test_late_settle_is_refused_when_a_later_epoch_runs_the_trigger(core, outcome):
-    """It was reclaimed and claimed again, and the first consumer comes back with its outcome."""
+    """The trigger was reclaimed and claimed again, and the first consumer settles it late."""
     emit(core)
     late = start_one(core, epoch=1)
     core.do(core.claims.reclaim, 2)
@@ -260,8 +260,8 @@ def test_failed_trigger_is_due_again_when_its_backoff_ends(core, clock):
     assert start_one(core).attempts == 2
 
 
-def waits_of(core, clock, *, failures, policy, outcome=BROKEN):
-    """Fail so often in a row; the wait after each."""
+def backoff_waits(core, clock, *, failures, policy, outcome=BROKEN):
+    """Fail `failures` times in a row, and return the wait after each failure."""
     waits = []
     for _ in range(failures):
         move = run_one(core, outcome, policy)
@@ -273,7 +273,7 @@ def waits_of(core, clock, *, failures, policy, outcome=BROKEN):
 def test_four_failures_in_a_row_wait_longer_each_time(core, clock):
     emit(core)
 
-    waits = waits_of(core, clock, failures=4, policy=RetryPolicy())
+    waits = backoff_waits(core, clock, failures=4, policy=RetryPolicy())
 
     assert waits == sorted(set(waits))
     assert waits[3] > 4 * waits[0]
@@ -282,13 +282,13 @@ def test_four_failures_in_a_row_wait_longer_each_time(core, clock):
 def test_backoff_is_never_longer_than_the_cap(core, clock):
     emit(core)
 
-    waits = waits_of(core, clock, failures=8, policy=RetryPolicy(max_attempts=99, base=10, cap=15))
+    waits = backoff_waits(core, clock, failures=8, policy=RetryPolicy(max_attempts=99, base=10, cap=15))
 
     assert max(waits) <= 15
 
 
 @pytest.mark.parametrize(
-    ("code", "asked", "wait"),
+    ("code", "retry_after", "wait"),
     [
         ("AGENT_UNAVAILABLE", 500.0, 500.0),
         ("AGENT_UNAVAILABLE", 0.5, None),
@@ -301,19 +301,19 @@ def test_backoff_is_never_longer_than_the_cap(core, clock):
         ("RATE_LIMIT", None, None),
     ],
 )
-def test_retry_after_holds_when_longer_than_the_backoff_or_from_a_rate_limit(core, clock, code, asked, wait):
-    """Who limits knows when to come again. Without a word of that it is the backoff."""
+def test_retry_after_holds_when_longer_than_the_backoff_or_from_a_rate_limit(core, clock, code, retry_after, wait):
+    """A rate limit gives the time of the next attempt. Without that time, the backoff applies."""
     emitted = emit(core)
-    slow_down = Failed(code=code, message="slow down", retryable=True, retry_after=asked)
+    failure = Failed(code=code, message="slow down", retryable=True, retry_after=retry_after)
 
-    [waited] = waits_of(core, clock, failures=1, policy=RetryPolicy(), outcome=slow_down)
+    [waited] = backoff_waits(core, clock, failures=1, policy=RetryPolicy(), outcome=failure)
 
     assert waited == pytest.approx(wait or RetryPolicy().backoff(emitted.id, 1), abs=1e-6)
 
 
 def test_trigger_is_a_dead_letter_after_the_last_attempt_and_never_fires_again(core, clock):
     emitted = emit(core)
-    waits_of(core, clock, failures=4, policy=RetryPolicy())
+    backoff_waits(core, clock, failures=4, policy=RetryPolicy())
 
     last = run_one(core, BROKEN)
     clock.advance(hours=24 * 365)
@@ -328,7 +328,7 @@ def test_trigger_is_a_dead_letter_after_the_last_attempt_and_never_fires_again(c
 
 def test_max_attempts_of_a_trigger_overrides_the_policy(core, clock):
     emit(core, max_attempts=2, priority=1)
-    waits_of(core, clock, failures=1, policy=RetryPolicy(max_attempts=9))
+    backoff_waits(core, clock, failures=1, policy=RetryPolicy(max_attempts=9))
 
     assert run_one(core, BROKEN, RetryPolicy(max_attempts=9)).status is TriggerStatus.DEAD
 
@@ -339,7 +339,7 @@ def test_first_failure_is_final_with_a_single_attempt(core):
     assert run_one(core, BROKEN, RetryPolicy(max_attempts=1)).status is TriggerStatus.DEAD
 
 
-# What gives the attempt back
+# Outcomes that do not spend the attempt
 
 
 @pytest.mark.parametrize("outcome", [Snoozed(until=NEW_YEAR), Released(reason="shutdown"), Rerouted(session_id="s")])
@@ -441,7 +441,7 @@ def test_trigger_of_two_crashes_runs_alone(core, crash_count, alone):
 
 
 def test_start_with_a_lost_lease_changes_nothing_and_leaves_the_start_to_its_holder(core):
-    """The trigger was handed back and claimed again; then the first claimer starts it."""
+    """The claim was released and the trigger claimed again, and then the first claimer starts it."""
     trigger_id = emit(core).id
     late = claim_one(core)
     core.do(core.claims.release_unstarted, [late])

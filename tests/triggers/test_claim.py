@@ -15,7 +15,7 @@ from craftcore.triggers.settlement import Snoozed
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
 from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, look, run_one, start
 
-ON_ONE_FILE = settings(
+ON_A_SHARED_FILE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 SECONDS_FROM_NOW = st.integers(-600, 600) | st.sampled_from([0, 0.25, -0.25])
@@ -23,18 +23,18 @@ PRIORITIES = st.integers(0, 99) | st.sampled_from([3, 10, 10])
 
 
 def refill(tx, triggers, specs):
-    """A table with these triggers only."""
+    """Replace all triggers by new ones, and return their rows."""
     tx.run("DELETE FROM triggers")
     triggers.emit_all(tx, [triggers.accept(spec) for spec in specs])
     return [tuple(row) for row in tx.fetch_tuples("SELECT seq, due_at, priority, lane FROM triggers ORDER BY seq")]
 
 
 @pytest.mark.parametrize("weight", [0.0, 60.0])
-@given(wanted=st.lists(st.tuples(SECONDS_FROM_NOW, PRIORITIES), max_size=40), limit=st.integers(1, 50))
-@ON_ONE_FILE
-def test_claim_order_is_a_plain_sort_by_due_time_and_weighted_priority(core, weight, wanted, limit):
+@given(triggers=st.lists(st.tuples(SECONDS_FROM_NOW, PRIORITIES), max_size=40), limit=st.integers(1, 50))
+@ON_A_SHARED_FILE
+def test_claim_order_is_a_plain_sort_by_due_time_and_weighted_priority(core, weight, triggers, limit):
     service = ClaimService(priority_weight=weight)
-    specs = [a_trigger(at=NEW_YEAR + offset, priority=priority) for offset, priority in wanted]
+    specs = [a_trigger(at=NEW_YEAR + offset, priority=priority) for offset, priority in triggers]
     with core.transaction() as tx:
         rows = refill(tx, core.triggers, specs)
 
@@ -46,13 +46,13 @@ def test_claim_order_is_a_plain_sort_by_due_time_and_weighted_priority(core, wei
 
 
 @given(
-    wanted=st.lists(st.tuples(SECONDS_FROM_NOW, PRIORITIES, st.sampled_from([None, "a", "b", "c"])), max_size=30),
+    triggers=st.lists(st.tuples(SECONDS_FROM_NOW, PRIORITIES, st.sampled_from([None, "a", "b", "c"])), max_size=30),
     busy=st.sets(st.sampled_from(["a", "b", "c", "d"])),
 )
-@ON_ONE_FILE
-def test_claim_takes_the_best_trigger_of_each_free_lane_and_none_of_a_busy_lane(core, wanted, busy):
+@ON_A_SHARED_FILE
+def test_claim_takes_the_best_trigger_of_each_free_lane_and_none_of_a_busy_lane(core, triggers, busy):
     service = core.claims
-    specs = [a_trigger(at=NEW_YEAR + offset, priority=priority, task_id=lane) for offset, priority, lane in wanted]
+    specs = [a_trigger(at=NEW_YEAR + offset, priority=priority, task_id=lane) for offset, priority, lane in triggers]
     with core.transaction() as tx:
         rows = refill(tx, core.triggers, specs)
 
@@ -97,7 +97,7 @@ def test_equal_triggers_are_claimed_in_the_order_of_emission(core):
     assert [claim.id for claim in claim_all(core)] == emitted
 
 
-# Not before it is due
+# Due times
 
 
 def test_claim_takes_nothing_early_and_everything_at_its_due_moment(core, clock):
@@ -151,7 +151,7 @@ def test_claim_result_has_the_next_due_time(core, clock):
     [([], 2, False), ([None] * 2, 3, False), ([None] * 3, 2, True), (["s"] * 2, 3, False), (["s", "t"], 1, True)],
     ids=["nothing", "all were taken", "over the limit", "waits for its own lane", "another lane over the limit"],
 )
-def test_claim_result_tells_whether_more_could_be_claimed_at_once(core, emitted, limit, more):
+def test_claim_result_states_whether_more_could_be_claimed_at_once(core, emitted, limit, more):
     for session_id in emitted:
         emit(core, session_id=session_id)
 
@@ -227,7 +227,7 @@ def test_claim_has_a_lease_of_the_configured_time_and_its_epoch(core, clock):
 
 
 def test_heartbeat_extends_the_leases_of_its_epoch_only(core, clock):
-    mine, old, waiting = emit(core, id="mine", priority=1), emit(core, id="old"), emit(core, delay=60)
+    claimed, old, waiting = emit(core, id="mine", priority=1), emit(core, id="old"), emit(core, delay=60)
     claim_all(core, epoch=2, limit=1)
     claim_all(core, epoch=1)
     clock.advance(seconds=20)
@@ -235,7 +235,7 @@ def test_heartbeat_extends_the_leases_of_its_epoch_only(core, clock):
     assert core.do(core.claims.extend_leases, 2) == 1
 
     lease = core.config.triggers.lease_seconds
-    assert look(core, mine.id).lease_until == NEW_YEAR + 20 + lease
+    assert look(core, claimed.id).lease_until == NEW_YEAR + 20 + lease
     assert look(core, old.id).lease_until == NEW_YEAR + lease
     assert look(core, waiting.id).lease_until is None
 
@@ -257,17 +257,17 @@ def test_eight_claimers_share_a_hundred_triggers_without_a_double_claim(core):
     core.do(core.triggers.emit_all, [core.triggers.accept(a_trigger()) for _ in range(100)])
 
     def claim_until_empty(epoch):
-        mine: list[int] = []
+        claimed: list[int] = []
         claimer = Services(core.database.path, core.config, VirtualClock(seed=epoch))
         while True:
             with claimer.transaction() as tx:
                 claims = claimer.claims.claim(tx, epoch=epoch, limit=3).claims
             if not claims:
                 claimer.close()
-                return mine
-            mine += [claim.seq for claim in claims]
+                return claimed
+            claimed += [claim.seq for claim in claims]
 
     with ThreadPoolExecutor(8) as pool:
-        hands = list(pool.map(claim_until_empty, range(1, 9)))
+        shares = list(pool.map(claim_until_empty, range(1, 9)))
 
-    assert sorted(seq for hand in hands for seq in hand) == list(range(1, 101))
+    assert sorted(seq for share in shares for seq in share) == list(range(1, 101))

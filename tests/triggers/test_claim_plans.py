@@ -23,9 +23,9 @@ from tests.support.trigger_steps import BROKEN
 
 MANY = 20_000
 
-WALKS = ("SCAN triggers", "SCAN executions", "SCAN events")
-OVER_ALL_CLAIMS = "SCAN triggers USING INDEX triggers_claimed"
-"""What the boot does: that index holds what is claimed and nothing else."""
+SCANS = ("SCAN triggers", "SCAN executions", "SCAN events")
+BOOT_SCAN = "SCAN triggers USING INDEX triggers_claimed"
+"""A scan at boot of the partial index that holds only claimed triggers."""
 
 FILL = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :many)
@@ -54,7 +54,7 @@ def fill(tx, prefix, *, fire_at, lane=None, settled=False, many=MANY):
 
 
 @pytest.fixture(scope="module")
-def crowded(tmp_path_factory) -> Iterator[VirtualCore]:
+def large(tmp_path_factory) -> Iterator[VirtualCore]:
     core = VirtualCore(tmp_path_factory.mktemp("crowded") / "agent.db", VirtualClock())
     with core.transaction() as tx:
         fill(tx, "soon-", fire_at=NEW_YEAR + 10)
@@ -72,7 +72,7 @@ def empty(tmp_path_factory) -> Iterator[VirtualCore]:
 
 @contextmanager
 def undone(core: VirtualCore) -> Iterator[Transaction]:
-    """A transaction of which nothing stays."""
+    """Yield a transaction that is rolled back."""
     connection = core.database.connect()
     connection.execute("BEGIN IMMEDIATE")
     yield Transaction(connection, core.clock.now())
@@ -85,7 +85,7 @@ def connection_of(tx: Transaction) -> apsw.Connection:
 
 
 def steps_of(tx: Transaction, work: Callable[[], object]) -> int:
-    """How many steps SQLite's machine takes for it, rows visited included."""
+    """Return the number of VM steps of some work, which grows with the visited rows."""
     steps = 0
 
     def count(event):
@@ -98,8 +98,8 @@ def steps_of(tx: Transaction, work: Callable[[], object]) -> int:
     return steps
 
 
-def whole_life(core: VirtualCore, tx: Transaction) -> None:
-    """Every rule that the engine runs on its way, and every one that finds a row by id or key."""
+def run_all_rules(core: VirtualCore, tx: Transaction) -> None:
+    """Run each rule that the engine uses, and each that finds a row by id or key."""
     triggers, leases, recorder = core.triggers, core.claims, Recorder()
     specs = [
         a_trigger(dedup_key="key", session_id="s"),
@@ -127,16 +127,16 @@ def whole_life(core: VirtualCore, tx: Transaction) -> None:
     triggers.cancel(tx, "soon-9")
 
 
-def test_statements_of_a_claim_seek_and_never_scan_the_table(crowded):
+def test_statements_of_a_claim_seek_and_never_scan_the_table(large):
     statements: dict[str, Any] = {}
 
-    def note(_cursor, sql, bindings):
+    def record_statement(_cursor, sql, bindings):
         statements.setdefault(sql, bindings)
         return True
 
-    with undone(crowded) as tx:
-        connection_of(tx).exec_trace = note
-        whole_life(crowded, tx)
+    with undone(large) as tx:
+        connection_of(tx).exec_trace = record_statement
+        run_all_rules(large, tx)
         connection_of(tx).exec_trace = None
 
         plans = {
@@ -146,67 +146,67 @@ def test_statements_of_a_claim_seek_and_never_scan_the_table(crowded):
 
     assert len(plans) > 15
     lines = {(line, sql) for sql, plan in plans.items() for line in plan}
-    walks = {(line, sql) for line, sql in lines if line.startswith(WALKS) and line != OVER_ALL_CLAIMS}
+    scans = {(line, sql) for line, sql in lines if line.startswith(SCANS) and line != BOOT_SCAN}
     sorts = {(line, sql) for line, sql in lines if "TEMP B-TREE" in line and "triggers" in sql}
-    assert walks == set()
+    assert scans == set()
     assert sorts == set()
 
 
-def test_plan_check_detects_a_table_scan(crowded):
-    with undone(crowded) as tx:
+def test_plan_check_detects_a_table_scan(large):
+    with undone(large) as tx:
         plan = [row[3] for row in tx.fetch_tuples("EXPLAIN QUERY PLAN SELECT id FROM triggers WHERE reason = 'x'")]
 
     assert plan == ["SCAN triggers"]
 
 
-def claiming(core: VirtualCore, tx: Transaction, **how: Any) -> int:
-    """Steps of a claim for which ten triggers are due, after a first one that prepared the statements."""
+def claim_steps(core: VirtualCore, tx: Transaction, **how: Any) -> int:
+    """Return the VM steps of a claim with ten due triggers."""
     due = [TriggerSpec(workflow="greet", priority=priority, at=NEW_YEAR - 1) for priority in [5, 6, 7, 8, 9] * 2]
     core.triggers.emit_all(tx, [core.triggers.accept(spec) for spec in due])
     arguments = {"epoch": 1, "limit": 100, **how}
     return steps_of(tx, lambda: core.claims.claim(tx, **arguments))
 
 
-def test_claim_cost_is_independent_of_future_and_settled_triggers(crowded, empty):
+def test_claim_cost_is_independent_of_future_and_settled_triggers(large, empty):
     with undone(empty) as tx:
-        alone = claiming(empty, tx)
-    with undone(crowded) as tx:
-        beside_many = claiming(crowded, tx)
+        alone = claim_steps(empty, tx)
+    with undone(large) as tx:
+        among_many = claim_steps(large, tx)
 
-    assert beside_many <= alone + 1_000
+    assert among_many <= alone + 1_000
 
 
-def test_idle_poll_visits_no_row_that_is_not_due(crowded):
-    with undone(crowded) as tx:
-        steps = steps_of(tx, lambda: crowded.claims.claim(tx, epoch=1, limit=100))
+def test_idle_poll_visits_no_row_that_is_not_due(large):
+    with undone(large) as tx:
+        steps = steps_of(tx, lambda: large.claims.claim(tx, epoch=1, limit=100))
 
     assert steps < 1_000
 
 
-def test_claim_visits_no_due_trigger_beyond_the_limit(crowded, empty):
-    """Twenty thousand due triggers without a lane: a claim of ten costs what it costs among twenty."""
+def test_claim_visits_no_due_trigger_beyond_the_limit(large, empty):
+    """A claim of ten among twenty thousand due triggers without a lane costs the same as among twenty."""
     with undone(empty) as tx:
         fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=20)
-        few = claiming(empty, tx, limit=10)
-    with undone(crowded) as tx:
+        few = claim_steps(empty, tx, limit=10)
+    with undone(large) as tx:
         tx.run("UPDATE triggers SET fire_at = fire_at - 1e5, due_at = due_at - 1e5 WHERE status = 'PENDING'")
-        many = claiming(crowded, tx, limit=10)
+        many = claim_steps(large, tx, limit=10)
 
     assert many <= few + 1_000
 
 
 def test_claim_visits_a_crowded_free_lane_only_up_to_its_share_of_the_window(empty):
-    """A session with twenty thousand due messages: one is claimed, and the look ends after a few of the rest."""
+    """A claim takes one of twenty thousand due messages of a session, and visits only a few others."""
     with undone(empty) as tx:
         fill(tx, "crowd-", fire_at=NEW_YEAR - 1e5, lane="crowd")
-        steps = claiming(empty, tx, limit=10)
+        steps = claim_steps(empty, tx, limit=10)
 
     assert steps < 5_000
 
 
-def test_boot_finds_orphans_without_visiting_other_rows(crowded):
-    with undone(crowded) as tx:
-        crowded.claims.claim(tx, epoch=1, limit=0)
-        steps = steps_of(tx, lambda: crowded.claims.reclaim(tx, 2))
+def test_boot_finds_orphans_without_visiting_other_rows(large):
+    with undone(large) as tx:
+        large.claims.claim(tx, epoch=1, limit=0)
+        steps = steps_of(tx, lambda: large.claims.reclaim(tx, 2))
 
     assert steps < 100

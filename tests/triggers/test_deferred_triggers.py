@@ -37,7 +37,7 @@ def put_off(core: VirtualCore, *claims: Claim, key: LimitKey = ADA) -> None:
     core.do(lambda tx: STORE.put_off(tx, [(claim, "to", key) for claim in claims], weight=60.0))
 
 
-def listed(core: VirtualCore) -> list[dict[str, Any]]:
+def limit_waits(core: VirtualCore) -> list[dict[str, Any]]:
     with core.reading() as reader:
         return reader.fetch_all("SELECT trigger_seq, key FROM limit_waits ORDER BY trigger_seq")
 
@@ -53,7 +53,7 @@ def test_trigger_that_is_put_off_is_due_as_before_when_put_back(core):
 
     assert {id: look(core, id).due_at for id in ids} == before
     assert [claim.id for claim in claim_all(core)] == [ids[1], ids[2], ids[0]]
-    assert listed(core) == []
+    assert limit_waits(core) == []
 
 
 def test_first_in_the_queue_is_put_back_first(core):
@@ -82,7 +82,7 @@ def test_claim_that_lost_its_lease_is_not_put_off(core):
     put_off(core, claim._replace(lease_token="another"))
 
     assert look(core, id).status == "CLAIMED"
-    assert listed(core) == []
+    assert limit_waits(core) == []
 
 
 @pytest.mark.parametrize("declared", [[], [("mail", "customer")], [("post", "to")]])
@@ -96,7 +96,7 @@ def test_limit_that_is_not_declared_any_more_puts_back_its_triggers(core, declar
 
 
 @pytest.mark.parametrize(
-    "move",
+    "change",
     [
         "status = 'DONE', reason = 'cancelled', settled_at = 1",
         "not_before = NULL, due_at = fire_at",
@@ -104,16 +104,16 @@ def test_limit_that_is_not_declared_any_more_puts_back_its_triggers(core, declar
         "status = 'CLAIMED', claimed_epoch = 1, lease_token = 'x'",
     ],
 )
-def test_moved_trigger_leaves_the_list_of_those_put_off(core, move):
+def test_moved_trigger_leaves_the_list_of_those_put_off(core, change):
     emit(core)
     emit(core)
     put_off(core, *claim_all(core))
     core.do(lambda tx: tx.run("UPDATE triggers SET updated_at = 7, fire_at = fire_at - 1 WHERE seq = 1"))
-    assert len(listed(core)) == 2
+    assert len(limit_waits(core)) == 2
 
-    core.do(lambda tx: tx.run(f"UPDATE triggers SET {move} WHERE seq = 1"))
+    core.do(lambda tx: tx.run(f"UPDATE triggers SET {change} WHERE seq = 1"))
 
-    assert [row["trigger_seq"] for row in listed(core)] == [2]
+    assert [row["trigger_seq"] for row in limit_waits(core)] == [2]
 
 
 def test_damaged_row_does_not_hide_other_keys(core):
@@ -130,17 +130,17 @@ def test_damaged_row_does_not_hide_other_keys(core):
         assert STORE.list_keys(reader, {"mail"}) == {ADA, LimitKey("mail", "\ufffd")}
 
 
-# The key of a trigger
+# Keys of triggers
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_key_of_a_start_is_that_of_its_trigger(core, value):
-    """The one is read off the record after a restart, the other off the trigger."""
+    """The key is read from the record after a restart, and from the trigger otherwise."""
     limits = {"mail": KeyedLimit("to", None, 1, 60.0), "post": KeyedLimit("session_id", None, 1, 60.0)}
     payload = canonicalize({"to": value, "z": 1})
     with core.transaction() as tx:
         for seq, workflow in enumerate(("mail", "post"), 1):
-            asked = envelope(
+            request = envelope(
                 workflow=workflow,
                 payload_json=payload,
                 request_id="t",
@@ -156,7 +156,7 @@ def test_key_of_a_start_is_that_of_its_trigger(core, value):
                 """,
                 seq=seq,
                 workflow=workflow,
-                envelope=asked.text,
+                envelope=request.text,
             )
 
     with core.reading() as reader:

@@ -14,7 +14,7 @@ from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_one, emit, 
 
 
 def emit_batch(core, *specs):
-    """Many in one commit, as a writer that groups callers does it."""
+    """Emit several triggers in one commit, as the writer does for concurrent callers."""
     rows = [core.triggers.accept(spec) for spec in specs]
     return core.do(core.triggers.emit_all, rows)
 
@@ -60,12 +60,12 @@ def test_refusal_undoes_every_trigger_emitted_together(core):
 
 
 def test_rolled_back_emit_leaves_no_trigger(core):
-    def emit_and_stumble(tx):
+    def emit_and_fail(tx):
         core.triggers.emit(tx, a_trigger())
         return 1 / 0
 
     with pytest.raises(ZeroDivisionError):
-        core.do(emit_and_stumble)
+        core.do(emit_and_fail)
 
     assert core.rows("SELECT id FROM triggers") == []
 
@@ -191,7 +191,7 @@ def test_duplicate_error_names_the_existing_trigger(core, held):
 @pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
 @pytest.mark.parametrize("held", [{"dedup_key": "order-1"}, {"id": "order-1"}])
 def test_key_or_id_of_another_workflow_is_refused_and_names_its_holder(core, held, on_duplicate):
-    """Its caller would get the result of the other work."""
+    """Otherwise the caller would get the result of the other workflow."""
     invoice = emit(core, workflow="invoice", dedup_scope="ever" if "dedup_key" in held else None, **held)
 
     with pytest.raises(DuplicateTrigger, match="which runs another workflow, invoice; nothing was written") as refused:
@@ -229,7 +229,7 @@ def test_key_held_by_a_version_or_by_routed_work_is_a_plain_duplicate(core):
     assert emit(core, workflow="chat", source="MESSAGE", dedup_key="message-1").id == routed.id
 
 
-def test_asking_for_an_error_changes_nothing_where_there_is_no_duplicate(core):
+def test_duplicate_error_option_changes_nothing_without_a_duplicate(core):
     assert emit(core, dedup_key="k", on_duplicate="error").created
 
 
@@ -259,7 +259,7 @@ def test_replaced_trigger_loses_its_backoff(core):
 
 
 def test_replace_of_an_unstarted_claim_revokes_the_claim(core):
-    """It sits in an engine's heap with the old payload: its start must be refused."""
+    """The queue of an engine holds the claim with the old payload, so its start must be refused."""
     emit(core, dedup_key="k", payload={"n": 1})
     old = claim_one(core)
 
@@ -297,7 +297,7 @@ def test_replace_of_a_settled_trigger_is_refused(core):
 
 
 def test_batch_emit_answers_in_the_given_order(core):
-    standing = emit(core, dedup_key="k")
+    existing = emit(core, dedup_key="k")
 
     a, b, c, d = emit_batch(
         core,
@@ -308,10 +308,10 @@ def test_batch_emit_answers_in_the_given_order(core):
     )
 
     assert (a.id, a.created) == ("a", True)
-    assert (b.id, b.created) == (standing.id, False)
+    assert (b.id, b.created) == (existing.id, False)
     assert isinstance(c, DuplicateTrigger)
     assert d.created
-    assert {row["id"] for row in core.rows("SELECT id FROM triggers")} == {standing.id, "a", d.id}
+    assert {row["id"] for row in core.rows("SELECT id FROM triggers")} == {existing.id, "a", d.id}
 
 
 def test_batch_emit_of_a_repeated_key_makes_a_single_row(core):
@@ -322,7 +322,7 @@ def test_batch_emit_of_a_repeated_key_makes_a_single_row(core):
 
 
 def test_batch_emit_stores_triggers_in_the_given_order(core):
-    """Equal in time and priority, the order of a session's messages is the order in which they were emitted."""
+    """Messages of a session with equal time and priority run in the order of emission."""
     specs = [
         a_trigger(id="1"),
         a_trigger(payload={"n": 2}),

@@ -22,7 +22,7 @@ def inserts_triggers(source: str) -> bool:
     return any(isinstance(text, str) and INSERTS.search(text) for text in texts)
 
 
-def puts_into_the_queue(source: str) -> bool:
+def pushes_to_queue(source: str) -> bool:
     """Return whether the module pushes to a queue of triggers, of any name. A module without `push` is not parsed."""
     if "push" not in source:
         return False
@@ -35,15 +35,15 @@ def test_store_is_the_sole_module_that_inserts_triggers():
 
 
 def test_emit_is_the_sole_caller_of_the_insert():
-    asking = {name: source.count(".insert_all(") for name, source in MODULES.items() if ".insert_all(" in source}
+    callers = {name: source.count(".insert_all(") for name, source in MODULES.items() if ".insert_all(" in source}
 
-    assert list(asking) == ["triggers/service.py"]
+    assert list(callers) == ["triggers/service.py"]
     emit_rows = MODULES["triggers/service.py"].split("def emit_rows", 1)[1].split("\n    def ", 1)[0]
-    assert emit_rows.count(".insert_all(") == asking["triggers/service.py"]
+    assert emit_rows.count(".insert_all(") == callers["triggers/service.py"]
 
 
 def test_feeder_is_the_sole_module_that_pushes_to_the_queue():
-    pushing = {name for name, source in MODULES.items() if puts_into_the_queue(source)}
+    pushing = {name for name, source in MODULES.items() if pushes_to_queue(source)}
 
     assert pushing == {"engine/feeder.py", "engine/claim_window.py"}
 
@@ -62,6 +62,6 @@ def test_second_insert_of_triggers_would_be_detected(source):
 
 
 def test_second_push_to_the_queue_would_be_detected():
-    assert puts_into_the_queue("self._queue.push(claim)")
-    assert puts_into_the_queue("heapq.heappush(queue._heap, claim)")
-    assert not puts_into_the_queue("self._queue.pop()")
+    assert pushes_to_queue("self._queue.push(claim)")
+    assert pushes_to_queue("heapq.heappush(queue._heap, claim)")
+    assert not pushes_to_queue("self._queue.pop()")

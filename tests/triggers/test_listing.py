@@ -39,8 +39,8 @@ CHANGES = {
 }
 
 
-def filled(path: Path, many: int) -> VirtualCore:
-    """So many dead letters, three at each moment, one in ten of another error."""
+def build(path: Path, many: int) -> VirtualCore:
+    """Build a database with dead letters, three at each moment, and one in ten with another error."""
     core = VirtualCore(path, VirtualClock())
     emit(core)
     with core.transaction() as tx:
@@ -50,16 +50,16 @@ def filled(path: Path, many: int) -> VirtualCore:
     return core
 
 
-crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
+large, small = filled_core(build, MANY), filled_core(build, FEW)
 
 
 def seqs(rows: list[Trigger | Damaged]) -> list[int]:
     return [row.seq for row in rows if isinstance(row, Trigger)]
 
 
-def test_pages_without_a_filter_walk_back_over_all_rows(handful):
+def test_pages_without_a_filter_walk_back_over_all_rows(small):
     found: list[int] = []
-    with handful.reading() as reader:
+    with small.reading() as reader:
         before = None
         while rows := seqs(STORE.list_page(reader, TriggerFilter(), 20, before).rows):
             found += rows
@@ -69,15 +69,15 @@ def test_pages_without_a_filter_walk_back_over_all_rows(handful):
 
 
 @pytest.mark.parametrize("rows", [10, FEW])
-def test_filter_looks_at_a_span_and_says_how_far_back(handful, monkeypatch, rows):
+def test_filter_reads_a_span_and_returns_its_bounds(small, monkeypatch, rows):
     monkeypatch.setattr(row_spans, "ROWS", rows)
-    those = TriggerFilter(session_id="lobby")
+    filter_ = TriggerFilter(session_id="lobby")
     found: list[int] = []
     spans: list[row_spans.RowSpan] = []
-    with handful.reading() as reader:
+    with small.reading() as reader:
         before: int | None = None
         while not spans or before is not None:
-            page = STORE.list_page(reader, those, 20, before)
+            page = STORE.list_page(reader, filter_, 20, before)
             assert page.span is not None
             found += seqs(page.rows)
             spans.append(page.span)
@@ -88,15 +88,15 @@ def test_filter_looks_at_a_span_and_says_how_far_back(handful, monkeypatch, rows
     assert spans[0].oldest_at == NEW_YEAR + spans[0].after
 
 
-def test_search_goes_on_behind_a_gap_that_retention_left(handful, monkeypatch):
+def test_search_continues_beyond_a_gap_that_retention_left(small, monkeypatch):
     monkeypatch.setattr(row_spans, "ROWS", 5)
-    with undone(handful) as tx:
+    with undone(small) as tx:
         tx.run("DELETE FROM triggers WHERE seq BETWEEN 8 AND 40")
         page = STORE.list_page(tx, TriggerFilter(session_id="lobby"), 20, 42)
-        behind = page.span and page.span.next_before
-        then = STORE.list_page(tx, TriggerFilter(session_id="lobby"), 20, behind)
+        before = page.span and page.span.next_before
+        then = STORE.list_page(tx, TriggerFilter(session_id="lobby"), 20, before)
 
-    assert (seqs(page.rows), behind) == ([], 8)
+    assert (seqs(page.rows), before) == ([], 8)
     assert seqs(then.rows) == [4]
 
 
@@ -109,7 +109,7 @@ def test_search_of_an_empty_table_finds_nothing(core):
 
 
 @pytest.mark.parametrize(
-    ("those", "count"),
+    ("filter_", "count"),
     [
         (TriggerFilter(status="PENDING"), 1),
         (TriggerFilter(status="DEAD"), FEW),
@@ -119,44 +119,44 @@ def test_search_of_an_empty_table_finds_nothing(core):
         (TriggerFilter(schedule_id="nightly"), 0),
     ],
 )
-def test_filter_finds_matching_triggers(handful, those, count):
-    with handful.reading() as reader:
-        assert len(STORE.list_page(reader, those, 100).rows) == count
+def test_filter_finds_matching_triggers(small, filter_, count):
+    with small.reading() as reader:
+        assert len(STORE.list_page(reader, filter_, 100).rows) == count
 
 
-def test_page_of_triggers_reads_a_range_of_numbers(crowd):
-    plan = plans_of(crowd, lambda tx: STORE.list_page(tx, TriggerFilter(session_id="none"), 50, 4_000))
+def test_page_of_triggers_reads_a_range_of_numbers(large):
+    plan = plans_of(large, lambda tx: STORE.list_page(tx, TriggerFilter(session_id="none"), 50, 4_000))
 
     rows = "SEARCH triggers USING INTEGER PRIMARY KEY (rowid<?)"
     assert plan == [rows, rows, *["SEARCH triggers USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"] * 2]
 
 
-def test_first_page_costs_the_same_in_a_large_table(handful, crowd):
-    def work(core: VirtualCore) -> int:
+def test_first_page_costs_the_same_in_a_large_table(small, large):
+    def steps(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, partial(STORE.list_page, tx, TriggerFilter(), 10))
 
-    assert work(crowd) <= work(handful) + 10
+    assert steps(large) <= steps(small) + 10
 
 
-def test_dead_letters_are_grouped_by_error(handful):
-    with handful.reading() as reader:
-        often, seldom = STORE.group_dead(reader)
+def test_dead_letters_are_grouped_by_error(small):
+    with small.reading() as reader:
+        frequent, rare = STORE.group_dead(reader)
 
-    assert (often.error, often.letters) == ("AGENT_ERROR", FEW * 9 // 10)
-    assert (seldom.error, seldom.letters) == ("AGENT_TIMEOUT", FEW // 10)
-    assert (seldom.oldest_at, seldom.newest_at) == (NEW_YEAR + 10 // 3, NEW_YEAR + FEW // 3)
+    assert (frequent.error, frequent.letters) == ("AGENT_ERROR", FEW * 9 // 10)
+    assert (rare.error, rare.letters) == ("AGENT_TIMEOUT", FEW // 10)
+    assert (rare.oldest_at, rare.newest_at) == (NEW_YEAR + 10 // 3, NEW_YEAR + FEW // 3)
 
 
-def test_groups_count_the_newest_dead_letters_alone(handful):
-    with handful.reading() as reader:
+def test_groups_count_the_newest_dead_letters_alone(small):
+    with small.reading() as reader:
         groups = STORE.group_dead(reader, 10)
 
     assert {group.error: group.letters for group in groups} == {"AGENT_ERROR": 9, "AGENT_TIMEOUT": 1}
 
 
-def test_damaged_dead_letter_is_grouped_by_its_reason(handful):
-    with undone(handful) as tx:
+def test_damaged_dead_letter_is_grouped_by_its_reason(small):
+    with undone(small) as tx:
         tx.run("UPDATE triggers SET error_code = NULL, reason = 'corrupt row' WHERE seq = 7")
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE seq = 7")
         groups = {group.error: group.letters for group in STORE.group_dead(tx)}
@@ -169,9 +169,9 @@ def test_damaged_dead_letter_is_grouped_by_its_reason(handful):
 
 
 @pytest.mark.parametrize("error", [None, "AGENT_TIMEOUT"])
-def test_dead_letters_are_paged_without_gaps_or_repeats(handful, error):
+def test_dead_letters_are_paged_without_gaps_or_repeats(small, error):
     found: list[Trigger] = []
-    with handful.reading() as reader:
+    with small.reading() as reader:
         before = None
         while rows := [
             row for row in STORE.list_dead(reader, 4, error=error, before=before) if isinstance(row, Trigger)
@@ -184,9 +184,9 @@ def test_dead_letters_are_paged_without_gaps_or_repeats(handful, error):
     assert [row.seq for row in found] == expected
 
 
-def test_dead_letters_are_read_by_their_index(crowd):
-    groups = plans_of(crowd, STORE.group_dead)
-    letters = plans_of(crowd, lambda tx: STORE.list_dead(tx, 50, error="AGENT_TIMEOUT", before=(NEW_YEAR + 900, 5)))
+def test_dead_letters_are_read_by_their_index(large):
+    groups = plans_of(large, STORE.group_dead)
+    letters = plans_of(large, lambda tx: STORE.list_dead(tx, 50, error="AGENT_TIMEOUT", before=(NEW_YEAR + 900, 5)))
 
     assert [line for line in groups if "triggers" in line] == ["SCAN triggers USING INDEX triggers_dead"]
     assert [line for line in letters if "triggers" in line] == [
@@ -195,12 +195,12 @@ def test_dead_letters_are_read_by_their_index(crowd):
     assert not [line for line in letters if "TEMP B-TREE" in line]
 
 
-def test_damaged_dead_letter_is_found_by_an_index(crowd):
-    with undone(crowd) as tx:
+def test_damaged_dead_letter_is_found_by_an_index(large):
+    with undone(large) as tx:
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE seq = 7")
         [row] = tx.fetch_all("SELECT id FROM triggers WHERE seq = 7")
-    by_id = plans_of(crowd, lambda tx: DamagedTriggerStore().find(tx, row["id"]))
-    by_escapes = plans_of(crowd, lambda tx: DamagedTriggerStore().find(tx, "\\xff"))
+    by_id = plans_of(large, lambda tx: DamagedTriggerStore().find(tx, row["id"]))
+    by_escapes = plans_of(large, lambda tx: DamagedTriggerStore().find(tx, "\\xff"))
 
     assert [line for line in by_id if "triggers" in line] == [
         "SEARCH triggers USING INDEX triggers_id (id=?)",
@@ -210,9 +210,9 @@ def test_damaged_dead_letter_is_found_by_an_index(crowd):
     assert not [line for line in by_escapes if "TEMP B-TREE" in line]
 
 
-def test_search_for_an_error_ends_after_the_newest_dead_letters(crowd, monkeypatch):
+def test_search_for_an_error_ends_after_the_newest_dead_letters(large, monkeypatch):
     monkeypatch.setattr(page_store, "DEAD_READ", 100)
-    with undone(crowd) as tx:
+    with undone(large) as tx:
         tx.run("UPDATE triggers SET error_code = 'RARE' WHERE seq = 2")
         bounded = steps_of(tx, partial(STORE.list_dead, tx, 50, error="RARE"))
         found = STORE.list_dead(tx, 50, error="RARE")

@@ -72,7 +72,7 @@ def test_running_trigger_is_asked_to_stop_and_the_engine_is_notified(core):
     assert core.do(core.claims.cancel_requests, 4) == []
 
 
-def test_asking_twice_is_harmless(core):
+def test_second_cancel_request_changes_nothing(core):
     emitted = emit(core)
     running = start_one(core)
     cancel(core, emitted.id)
@@ -87,14 +87,14 @@ def test_success_before_the_cancellation_arrives_remains_a_success(core):
     running = start_one(core)
     cancel(core, emitted.id)
 
-    move = ack(core, running, Succeeded())
+    command = ack(core, running, Succeeded())
 
-    assert (move.status, look(core, emitted.id).reason) == (TriggerStatus.DONE, "succeeded")
+    assert (command.status, look(core, emitted.id).reason) == (TriggerStatus.DONE, "succeeded")
 
 
 @pytest.mark.parametrize("outcome", [BROKEN, Snoozed(until=NEW_YEAR), Released(reason="x"), Rerouted(session_id="s")])
 def test_cancel_request_stops_a_retry_or_release_from_returning(core, outcome):
-    """It fails, or hands itself back, before the cancellation reaches its code."""
+    """The attempt fails or is released before the cancellation reaches its code."""
     wanted, unwanted = emit(core), emit(core)
     running = [start(core, claim) for claim in claim_all(core)]
     cancel(core, unwanted.id)
@@ -102,7 +102,7 @@ def test_cancel_request_stops_a_retry_or_release_from_returning(core, outcome):
     moves = core.do(core.claims.settle_all, [(claim, outcome) for claim in running], lambda _: RetryPolicy())
 
     stored = look(core, unwanted.id)
-    assert [move.status for move in moves] == [TriggerStatus.PENDING, TriggerStatus.DONE]
+    assert [command.status for command in moves] == [TriggerStatus.PENDING, TriggerStatus.DONE]
     assert look(core, wanted.id).status is TriggerStatus.PENDING
     assert (stored.status, stored.reason, stored.error_code) == (TriggerStatus.DONE, "cancelled", "WORKFLOW_ABORTED")
 
@@ -119,11 +119,11 @@ def test_cancelled_claim_without_a_holder_is_settled_by_the_sweep(core):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "said"),
+    ("outcome", "expected"),
     [(Succeeded(), "is DONE (succeeded)"), (HOPELESS, "is FAILED (VALIDATION_ERROR)"), (BROKEN, "is DEAD (attempts")],
     ids=["done", "failed", "dead"],
 )
-def test_settled_trigger_cannot_be_cancelled(core, outcome, said):
+def test_settled_trigger_cannot_be_cancelled(core, outcome, expected):
     emitted = emit(core)
     run_one(core, outcome, ONCE)
     before = look(core, emitted.id)
@@ -131,7 +131,7 @@ def test_settled_trigger_cannot_be_cancelled(core, outcome, said):
     with pytest.raises(StateRefused) as refused:
         cancel(core, emitted.id)
 
-    assert said in refused.value.message
+    assert expected in refused.value.message
     assert look(core, emitted.id) == before
 
 
@@ -260,14 +260,14 @@ def test_requeue_of_a_dead_trigger_keeps_its_key_for_ever(core):
 
 def test_run_now_makes_a_future_or_backoff_trigger_due_now(core, clock):
     later = emit(core, at=NEW_YEAR + 3600).id
-    shaky = emit(core).id
+    failing = emit(core).id
     run_one(core, BROKEN)
 
-    for trigger_id in (later, shaky):
+    for trigger_id in (later, failing):
         assert look(core, trigger_id).due_at > clock.now()
         after = core.do(core.triggers.run_now, trigger_id, "retried: she said so")
         assert (after.due_at, after.reason) == (clock.now(), "retried: she said so")
-    assert {claim.id for claim in claim_all(core)} == {later, shaky}
+    assert {claim.id for claim in claim_all(core)} == {later, failing}
 
 
 def test_run_now_keeps_order_and_attempts_and_is_not_overdue(core, clock):
@@ -297,22 +297,22 @@ def test_run_now_is_refused_unless_the_trigger_is_pending(core, state):
     assert look(core, trigger_id) == before
 
 
-# The dead letter
+# Dead letters
 
 
 def test_dead_letters_are_listed_newest_first_until_discarded(core, clock):
-    buried = []
+    dead = []
     for _ in range(3):
-        buried.append(emit(core).id)
+        dead.append(emit(core).id)
         run_one(core, BROKEN, ONCE)
         clock.advance(seconds=1)
 
-    discarded = core.do(core.triggers.discard, buried[1], "looked at, not worth it")
+    discarded = core.do(core.triggers.discard, dead[1], "looked at, not worth it")
 
     assert (discarded.status, discarded.reason) == (TriggerStatus.FAILED, "looked at, not worth it")
     assert discarded.error_code == "AGENT_ERROR"
     listed = core.rows("SELECT id FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC")
-    assert [row["id"] for row in listed] == [buried[2], buried[0]]
+    assert [row["id"] for row in listed] == [dead[2], dead[0]]
 
 
 def test_failed_trigger_can_be_discarded_and_is_not_reported_any_more(core):
@@ -338,7 +338,7 @@ def test_discard_is_refused_unless_the_trigger_has_failed_for_good(core, outcome
         core.do(core.triggers.discard, emitted.id)
 
 
-@pytest.mark.parametrize("move", ["get", "cancel", "requeue", "discard"])
-def test_unknown_trigger_id_is_reported(core, move):
+@pytest.mark.parametrize("command", ["get", "cancel", "requeue", "discard"])
+def test_unknown_trigger_id_is_reported(core, command):
     with pytest.raises(NotFound, match="no trigger nowhere"):
-        core.do(getattr(core.triggers, move), "nowhere")
+        core.do(getattr(core.triggers, command), "nowhere")

@@ -16,8 +16,8 @@ NOTE = (
 )
 
 
-def seen(core, claim):
-    """What the workflow is shown of the trigger that starts now."""
+def view_of(core, claim):
+    """Return the view of a trigger that its workflow receives at the start."""
     return TriggerView.of(claim, None, core.clock.now(), core.config.triggers.overdue_after)
 
 
@@ -26,22 +26,22 @@ def test_overdue_start_by_ten_minutes_is_noted_for_any_source(core, clock, sourc
     emitted = emit(core, source=source, description="water the plants")
     clock.advance(minutes=10)
 
-    view = seen(core, start_one(core))
+    view = view_of(core, start_one(core))
 
     assert view.overdue_seconds == 600
     assert view.note == NOTE
     assert view.description == look(core, emitted.id).description == "water the plants"
 
 
-@pytest.mark.parametrize(("late", "said"), [(0, None), (120, None), (120.5, 120.5)])
-def test_start_on_time_has_no_overdue_note(core, clock, late, said):
+@pytest.mark.parametrize(("late", "expected"), [(0, None), (120, None), (120.5, 120.5)])
+def test_start_on_time_has_no_overdue_note(core, clock, late, expected):
     emit(core)
     clock.advance(seconds=late)
 
-    view = seen(core, start_one(core))
+    view = view_of(core, start_one(core))
 
-    assert view.overdue_seconds == said
-    assert (view.note is None) == (said is None)
+    assert view.overdue_seconds == expected
+    assert (view.note is None) == (expected is None)
 
 
 def test_overdue_note_is_not_repeated_after_two_restarts(core, clock):
@@ -51,7 +51,7 @@ def test_overdue_note_is_not_repeated_after_two_restarts(core, clock):
         start_one(core, epoch=epoch)
         core.do(core.claims.reclaim, epoch + 1)
 
-    view = seen(core, start_one(core, epoch=3))
+    view = view_of(core, start_one(core, epoch=3))
 
     assert view.note == NOTE
     assert view.description == "water the plants"
@@ -61,7 +61,7 @@ def test_overdue_time_counts_from_the_due_time_not_from_the_emit(core, clock):
     emit(core, delay=600)
     clock.advance(minutes=11)
 
-    assert seen(core, start_one(core)).overdue_seconds is None
+    assert view_of(core, start_one(core)).overdue_seconds is None
 
 
 def test_backoff_wait_does_not_count_as_overdue(core, clock):
@@ -70,7 +70,7 @@ def test_backoff_wait_does_not_count_as_overdue(core, clock):
     assert move.not_before is not None
     clock.advance(seconds=move.not_before - NEW_YEAR + 1)
 
-    assert seen(core, start_one(core)).overdue_seconds is None
+    assert view_of(core, start_one(core)).overdue_seconds is None
 
 
 @pytest.mark.parametrize(

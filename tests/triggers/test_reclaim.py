@@ -1,4 +1,4 @@
-"""Reclaim of claims held by a dead process, and the crash count of their triggers."""
+"""Reclaim of claims of a killed process, and the crash count of their triggers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.trigger_steps import BROKEN, ack, claim_all, claim_one, emit,
 
 
 def crash_while_running(core, *, epoch, alone=False):
-    """Everything due is started, and then the process dies; the next epoch boots."""
+    """Start all due triggers, simulate a killed process, and boot the next epoch."""
     for claim in claim_all(core, epoch=epoch):
         start(core, claim, alone=alone)
     return core.do(core.claims.reclaim, epoch + 1)
@@ -78,7 +78,7 @@ def test_live_daemon_never_reclaims_its_own_claims_however_old_the_lease(core, c
 
 
 def test_running_sweep_releases_a_claim_whose_token_has_no_holder(core):
-    """The answer to the claim got lost, or it is a late answer with an older token."""
+    """The answer to the claim was lost, or a late answer has an older token."""
     held, lost, stale = emit(core, priority=1), emit(core, priority=2), emit(core, priority=3)
     claims = claim_all(core)
 
@@ -101,7 +101,7 @@ def test_running_sweep_leaves_claims_of_other_epochs_to_the_boot(core):
 
 
 def test_stray_started_claim_gets_its_attempt_back(core):
-    """Nobody was at fault: the answer to its start never reached the engine."""
+    """The answer to the start was lost, so the attempt does not count."""
     emitted = emit(core)
     start_one(core)
 
@@ -143,7 +143,7 @@ def test_attempts_that_ended_with_the_process_are_not_spent(core, clock):
 
 
 def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
-    killer = emit(core)
+    poison = emit(core)
     crash_while_running(core, epoch=1)
     crash_while_running(core, epoch=2)
     third = claim_one(core, epoch=3)
@@ -151,9 +151,9 @@ def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
 
     reclaimed = core.do(core.claims.reclaim, 4)
 
-    stored = look(core, killer.id)
+    stored = look(core, poison.id)
     assert must_run_alone(third)
-    assert reclaimed == Reclaimed(unstarted=0, crashed=0, poisoned=[killer.id])
+    assert reclaimed == Reclaimed(unstarted=0, crashed=0, poisoned=[poison.id])
     assert (stored.status, stored.reason, stored.error_code) == (TriggerStatus.DEAD, "poison", "POISON")
     assert stored.error_message is not None
     assert "the process died 3 times while this ran" in stored.error_message
@@ -162,22 +162,22 @@ def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
 
 
 def test_innocent_triggers_beside_a_poison_trigger_survive(core):
-    killer = emit(core)
+    poison = emit(core)
     innocent = [emit(core) for _ in range(15)]
     crash_while_running(core, epoch=1)
     crash_while_running(core, epoch=2)
     claims = {claim.id: claim for claim in claim_all(core, epoch=3)}
     for one in innocent:
         ack(core, start(core, claims[one.id], alone=True), Succeeded())
-    start(core, claims[killer.id], alone=True)
+    start(core, claims[poison.id], alone=True)
 
     reclaimed = core.do(core.claims.reclaim, 4)
 
-    assert reclaimed.poisoned == [killer.id]
+    assert reclaimed.poisoned == [poison.id]
     assert {look(core, one.id).status for one in innocent} == {TriggerStatus.DONE}
 
 
-def test_crashes_beside_others_never_bury_anything(core):
+def test_crashes_beside_others_make_no_dead_letter(core):
     emitted = emit(core)
 
     for epoch in range(1, 10):
@@ -187,7 +187,7 @@ def test_crashes_beside_others_never_bury_anything(core):
     assert look(core, emitted.id).crash_count == 9
 
 
-def test_two_crashes_while_alone_are_no_proof_yet(core):
+def test_two_crashes_while_alone_do_not_prove_poison(core):
     emitted = emit(core)
 
     for epoch in (1, 2):
@@ -197,13 +197,13 @@ def test_two_crashes_while_alone_are_no_proof_yet(core):
 
 
 def restart_machine(core, epoch, *, alone=False):
-    """The trigger is started, and the machine goes down; the next epoch boots."""
+    """Start the trigger, simulate a restart of the machine, and boot the next epoch."""
     claim = start_one(core, epoch=epoch, alone=alone)
     return claim, core.do(core.claims.reclaim, epoch + 1, machine_restarted=True)
 
 
 def test_three_restarts_of_the_machine_make_no_suspect_and_cost_no_attempt(core):
-    """Power cuts hit the same long job; then it fails for the first time."""
+    """Power cuts interrupt the same long job three times, and then it fails for the first time."""
     emitted = emit(core)
     for epoch in range(1, 4):
         _, reclaimed = restart_machine(core, epoch)
@@ -219,23 +219,23 @@ def test_three_restarts_of_the_machine_make_no_suspect_and_cost_no_attempt(core)
 
 
 def test_machine_restarts_isolate_after_four_and_prove_poison_after_two_more(core):
-    killer = emit(core)
-    claims, buried = [], []
+    poison = emit(core)
+    claims, poisoned = [], []
     for epoch in range(1, 7):
         claim, reclaimed = restart_machine(core, epoch, alone=epoch > 4)
         claims.append(must_run_alone(claim))
-        buried += reclaimed.poisoned
+        poisoned += reclaimed.poisoned
 
-    stored = look(core, killer.id)
+    stored = look(core, poison.id)
     assert claims == [False, False, False, False, True, True]
-    assert buried == [killer.id]
+    assert poisoned == [poison.id]
     assert (stored.status, stored.reason) == (TriggerStatus.DEAD, "poison")
     assert stored.error_message is not None
     assert "The machine restarted 6 times: two of those count as one" in stored.error_message
 
 
 def test_long_job_hit_by_power_cuts_is_never_dead_lettered(core):
-    """It has outlived its time alone each time, so no cut is proof."""
+    """No power cut happens while the job runs alone, so none proves poison."""
     emitted = emit(core)
     for epoch in range(1, 21):
         restart_machine(core, epoch)
@@ -244,17 +244,17 @@ def test_long_job_hit_by_power_cuts_is_never_dead_lettered(core):
 
 
 def test_requeue_resets_the_restart_count(core):
-    killer = emit(core)
+    poison = emit(core)
     for epoch in range(1, 7):
         restart_machine(core, epoch, alone=epoch > 4)
-    core.do(core.triggers.requeue, killer.id)
+    core.do(core.triggers.requeue, poison.id)
 
     restart_machine(core, 7)
 
-    assert look(core, killer.id).crash_count == 0
+    assert look(core, poison.id).crash_count == 0
 
 
-def test_suspect_with_company_is_not_proven_guilty(core):
+def test_crash_of_a_suspect_beside_another_trigger_does_not_prove_poison(core):
     emitted = emit(core)
     for epoch in (1, 2):
         crash_while_running(core, epoch=epoch)
@@ -267,7 +267,7 @@ def test_suspect_with_company_is_not_proven_guilty(core):
     assert look(core, emitted.id).crash_count == 3
 
 
-# Cancelled work does not come back
+# Cancelled work does not run again
 
 
 @pytest.mark.parametrize("machine_restarted", [False, True])
@@ -285,7 +285,7 @@ def test_cancel_request_survives_a_crash_and_the_trigger_does_not_run_again(core
     assert claim_all(core, epoch=2) == []
 
 
-def test_wiped_work_does_not_resurrect_after_a_restart(core):
+def test_work_cancelled_by_cancel_all_does_not_run_after_a_crash(core):
     running, unstarted, waiting = emit(core, priority=1), emit(core, priority=2), emit(core, delay=60)
     claims = claim_all(core)
     start(core, claims[0])
@@ -297,7 +297,7 @@ def test_wiped_work_does_not_resurrect_after_a_restart(core):
     assert {look(core, one.id).status for one in (running, unstarted, waiting)} == {TriggerStatus.DONE}
 
 
-def test_wiped_work_does_not_resurrect_after_a_shutdown_in_order(core):
+def test_work_cancelled_by_cancel_all_does_not_run_after_a_clean_shutdown(core):
     emitted = emit(core)
     start_one(core)
     core.do(core.cancel_all)

@@ -9,7 +9,7 @@ from craftcore.storage import migrate
 from tests.support.fakes import NEW_YEAR
 from tests.support.trigger_steps import emit, run_one
 
-SOUND = {
+VALID = {
     "id": "a",
     "source": "IMMEDIATE",
     "workflow": "greet",
@@ -25,7 +25,7 @@ DONE = {"status": "DONE", "reason": "succeeded", "settled_at": NEW_YEAR}
 
 
 def insert(core, table="triggers", **row):
-    """A row past every rule of ours."""
+    """Insert a row directly, without the checks of craftcore."""
     columns = ", ".join(row)
     values = ", ".join(f":{column}" for column in row)
     with core.transaction() as tx:
@@ -33,7 +33,7 @@ def insert(core, table="triggers", **row):
 
 
 def insert_trigger(core, **changes):
-    insert(core, **{**SOUND, **changes})
+    insert(core, **{**VALID, **changes})
 
 
 @pytest.mark.parametrize("changes", [{}, CLAIMED, DONE, {**CLAIMED, "started_at": NEW_YEAR}], ids=str)
@@ -69,7 +69,7 @@ REFUSED = {
     "done with a token": {**DONE, "lease_token": "1-1"},
     "failed but not settled": {"status": "FAILED", "reason": "x"},
     "dead but not settled": {"status": "DEAD", "reason": "x"},
-    "started alone, perhaps": {"started_alone": 2},
+    "started_alone is not a boolean": {"started_alone": 2},
 }
 
 
@@ -163,7 +163,7 @@ def test_opening_the_file_again_keeps_tables_and_rows_and_applies_nothing_twice(
     assert core.rows("SELECT * FROM triggers") == before
 
 
-SEED_COLUMNS = {
+SPECIFIED_COLUMNS = {
     *("id", "source", "dedup_key", "session_id", "fire_at", "priority", "payload_json", "description", "status"),
     *("attempts", "lease_until", "not_before", "created_at", "updated_at"),
 }
@@ -174,4 +174,4 @@ def test_table_has_every_column_of_the_seed_and_the_contract(core):
 
     contract = "workflow task_id schedule_id nominal_at lane dedup_scope due_at lease_token claimed_epoch started_at "
     contract += "cancel_requested_at max_attempts crash_count reason error_code error_message superseded_by settled_at"
-    assert columns >= SEED_COLUMNS | set(contract.split())
+    assert columns >= SPECIFIED_COLUMNS | set(contract.split())

@@ -92,7 +92,7 @@ def test_dedup_key_is_a_constant_prefix_and_a_distinguishing_part(core, key, tex
 
 @pytest.mark.parametrize("interval", [1, 30, 3600])
 def test_recurring_slot_fires_once_and_the_next_slot_again(core, interval):
-    """Also while intervals are shorter than a minute, and however often the slot is tried."""
+    """Intervals may be shorter than a minute, and a slot may be tried several times."""
     slots = [scheduled_key("s1", NEW_YEAR + n * interval) for n in (0, 0, 1, 1, 2)]
 
     created = [emit(core, source="SCHEDULED", dedup_key=slot).created for slot in slots]

@@ -37,14 +37,14 @@ def declare_mail(tx: Transaction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "message"),
     [
         ({"workflow": "a", "source": "MEMORY"}, "give one at a time"),
         ({"source": "memory"}, r"source 'memory' is unknown; it must be one of MESSAGE, "),
     ],
 )
-def test_bad_target_of_a_hold_is_refused(given, why):
-    with pytest.raises(InvalidInput, match=why):
+def test_bad_target_of_a_hold_is_refused(given, message):
+    with pytest.raises(InvalidInput, match=message):
         hold_target(**given)
 
 
@@ -72,7 +72,7 @@ def test_claim_leaves_held_work_and_takes_the_rest(core):
     core.do(core.schedules.put, schedule, Origin.OPERATOR)
     core.clock.advance(hours=1)
     core.do(core.ticks.tick)
-    made = {name: emit(core, **how).id for name, how in EMITTED.items()}
+    emitted = {name: emit(core, **how).id for name, how in EMITTED.items()}
     core.do(lambda tx: tx.run("UPDATE triggers SET due_at = :now WHERE status = 'PENDING'"))
     [fired] = [row["id"] for row in core.rows("SELECT id FROM triggers WHERE schedule_id = 'nightly'")]
     holds = StartHolds(
@@ -80,10 +80,10 @@ def test_claim_leaves_held_work_and_takes_the_rest(core):
     )
     budget = Budget({"mail": 0}, {})
 
-    assert [claim.id for claim in claim_all(core, holds=holds, budget=budget)] == [made["free"]]
+    assert [claim.id for claim in claim_all(core, holds=holds, budget=budget)] == [emitted["free"]]
     assert claim_all(core, holds=StartHolds(everything="ada")) == []
     left = {claim.id for claim in claim_all(core)}
-    assert left == {made["mail"], made["memory"], fired}
+    assert left == {emitted["mail"], emitted["memory"], fired}
 
 
 def test_safe_mode_holds_triggers_of_schedules_of_every_source(core):

@@ -18,11 +18,11 @@ from tests.support.fakes import NEW_YEAR, a_trigger
 
 LIMIT = 262_144
 HUGE = 10**5000
-"""An integer that Python refuses to print."""
+"""An integer that Python refuses to convert to text."""
 
 
-class Unplaced(tzinfo):
-    """A zone that does not say where it is: a datetime with it is as naive as one without."""
+class ZoneWithoutOffset(tzinfo):
+    """A zone without an offset, which makes a datetime as naive as one without a zone."""
 
     def utcoffset(self, _):
         return None
@@ -34,25 +34,25 @@ class Unplaced(tzinfo):
         return None
 
 
-class Text(str):
-    """A text of a type of its own."""
+class TextSubclass(str):
+    """A subclass of str."""
 
 
-def nested(levels: int) -> dict[str, object]:
-    """An object of that many levels, lists and objects in turn."""
+def make_nested(levels: int) -> dict[str, object]:
+    """Return a JSON object with this many levels, alternately lists and objects."""
     inner: object = 1
     for level in range(levels - 1):
         inner = [inner] if level % 2 else {"a": inner}
     return {"a": inner}
 
 
-def circular() -> dict[str, object]:
+def make_circular() -> dict[str, object]:
     payload: dict[str, object] = {}
     payload["me"] = payload
     return payload
 
 
-def accepted(**changes):
+def accept_spec(**changes):
     return accept(a_trigger(**changes), NEW_YEAR, "minted", payload_max_bytes=LIMIT)
 
 
@@ -63,7 +63,7 @@ REFUSED = {
     "a source that is not text": ({"source": ["MESSAGE"]}, "source ['MESSAGE'] is unknown"),
     "an IMMEDIATE without workflow and session": ({"workflow": None}, "needs the name of a workflow"),
     "a naive at": ({"at": datetime(2026, 1, 1)}, "at 2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
-    "an at in no place": ({"at": datetime(2026, 1, 1, tzinfo=Unplaced())}, "has no time zone"),
+    "an at in a zone without an offset": ({"at": datetime(2026, 1, 1, tzinfo=ZoneWithoutOffset())}, "has no time zone"),
     "a naive expires_at": ({"expires_at": datetime(2026, 1, 1)}, "expires_at 2026-01-01T00:00:00 has"),  # noqa: DTZ001
     "at is NaN": ({"at": math.nan}, "at nan is not a moment"),
     "at is infinite": ({"at": math.inf}, "at inf is not a moment"),
@@ -114,8 +114,8 @@ REFUSED = {
     "a lone surrogate in a value": ({"payload": {"a": ["\ud83d"]}}, "payload holds a lone surrogate"),
     "a lone surrogate in a key": ({"payload": {"\udc00": 1}}, "payload holds a lone surrogate"),
     "two halves that Python does not join": ({"payload": {"a": "\ud83d\ude00"}}, "payload holds a lone surrogate"),
-    "33 levels": ({"payload": nested(33)}, "payload is not JSON: deeper than 32 levels at payload.a"),
-    "a payload that holds itself": ({"payload": circular()}, "deeper than 32 levels"),
+    "33 levels": ({"payload": make_nested(33)}, "payload is not JSON: deeper than 32 levels at payload.a"),
+    "a payload that holds itself": ({"payload": make_circular()}, "deeper than 32 levels"),
     "10,001 keys": ({"payload": {str(n): n for n in range(10_001)}}, "more than 10,000 keys"),
     "10,001 keys in all": ({"payload": {"a": [{str(n): n} for n in range(10_000)]}}, "more than 10,000 keys"),
     "an integer of 5,000 digits": ({"payload": {"a": HUGE}}, "payload is not JSON: Exceeds the limit"),
@@ -141,51 +141,51 @@ FORBIDDEN += ["\ud800", "a" * 201]
 
 @pytest.mark.parametrize("field", NAMED)
 @pytest.mark.parametrize("name", [*FORBIDDEN, b"a", 7, HUGE], ids=lambda name: ascii(name)[:20] if name != HUGE else "")
-def test_names_keys_and_ids_that_could_not_travel_as_a_header_are_refused(field, name):
+def test_names_keys_and_ids_with_forbidden_characters_are_refused(field, name):
     with pytest.raises(InvalidInput, match=f"^{field} .*1 to 200 characters"):
-        accepted(**{field: name})
+        accept_spec(**{field: name})
 
 
 @pytest.mark.parametrize("field", NAMED)
 @pytest.mark.parametrize("name", ["a", "A-Z.a_z:0@9+", "x" * 200])
 def test_names_keys_and_ids_out_of_the_allowed_characters_pass(field, name):
-    assert getattr(accepted(**{field: name}), field) == name
+    assert getattr(accept_spec(**{field: name}), field) == name
 
 
-@pytest.mark.parametrize("name", ["not a name", Text("a")], ids=["forbidden", "heir of str"])
+@pytest.mark.parametrize("name", ["not a name", TextSubclass("a")], ids=["forbidden", "subclass of str"])
 def test_workflow_name_is_refused_each_time(name):
-    assert accepted(workflow="a").workflow == "a"
+    assert accept_spec(workflow="a").workflow == "a"
     for _ in range(2):
         with pytest.raises(InvalidInput, match=r"^workflow .*1 to 200 characters"):
-            accepted(workflow=name)
+            accept_spec(workflow=name)
 
 
 def test_workflow_name_of_the_first_version_is_shortened_each_time():
-    assert [accepted(workflow="a@1.0").workflow for _ in range(2)] == ["a", "a"]
+    assert [accept_spec(workflow="a@1.0").workflow for _ in range(2)] == ["a", "a"]
 
 
 def test_options_that_repeat_the_defaults_change_nothing():
-    assert accepted(priority=10) == accepted()
+    assert accept_spec(priority=10) == accept_spec()
 
 
 def test_trigger_without_an_id_gets_a_minted_id():
-    assert accepted().id == "minted"
-    assert not accepted().id_given
-    assert accepted(id="mine").id_given
+    assert accept_spec().id == "minted"
+    assert not accept_spec().id_given
+    assert accept_spec(id="mine").id_given
 
 
 @pytest.mark.parametrize("at", [NEW_YEAR + 60, datetime(2026, 1, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))])
 def test_emit_at_accepts_each_form_of_a_moment(at):
-    assert accepted(at=at).fire_at == NEW_YEAR + 60
+    assert accept_spec(at=at).fire_at == NEW_YEAR + 60
 
 
 @pytest.mark.parametrize("delay", [60, 60.0, timedelta(minutes=1)])
 def test_delay_counts_from_now(delay):
-    assert accepted(delay=delay).fire_at == NEW_YEAR + 60
+    assert accept_spec(delay=delay).fire_at == NEW_YEAR + 60
 
 
 def test_trigger_without_a_time_is_due_now():
-    assert accepted().fire_at == NEW_YEAR
+    assert accept_spec().fire_at == NEW_YEAR
 
 
 def test_first_and_last_moment_of_the_calendar_are_accepted():
@@ -194,13 +194,13 @@ def test_first_and_last_moment_of_the_calendar_are_accepted():
 
 
 def test_bounds_of_priority_attempts_and_description_are_accepted():
-    assert [accepted(priority=bound).priority for bound in (0, 99)] == [0, 99]
-    assert [accepted(max_attempts=bound).max_attempts for bound in (1, 1000)] == [1, 1000]
-    assert accepted(description="é" * 4000).description == "é" * 4000
+    assert [accept_spec(priority=bound).priority for bound in (0, 99)] == [0, 99]
+    assert [accept_spec(max_attempts=bound).max_attempts for bound in (1, 1000)] == [1, 1000]
+    assert accept_spec(description="é" * 4000).description == "é" * 4000
 
 
 def test_32_levels_and_10_000_keys_pass():
-    assert payload_text(nested(32), LIMIT)
+    assert payload_text(make_nested(32), LIMIT)
     assert payload_text({str(n): n for n in range(10_000)}, LIMIT)
     assert payload_text({"a": [{str(n): n} for n in range(9_999)]}, LIMIT)
 
@@ -231,13 +231,13 @@ ROUND_TRIPS = {
     "unicode": {"é": "日本語", "عربى": "ﷺ", "combining": "e\u0301", "last": "\U0010ffff"},
     "emoji and other pairs": {"a": "😀", "👨‍👩‍👧": "𝄞", "flag": "🇩🇪"},
     "controls": {"a": "\x00\x01\n\r\t\x7f\x80\u2028", "\x00": 1},
-    "what looks like an escape": {"a": "\\ud800", "\\": '"'},
-    "what looks like ours": {"status": "DONE", "__proto__": {}, "$ref": "a'; DROP TABLE triggers; --"},
+    "text like an escape": {"a": "\\ud800", "\\": '"'},
+    "text like columns and SQL": {"status": "DONE", "__proto__": {}, "$ref": "a'; DROP TABLE triggers; --"},
     "numbers": {"a": [0, -0.0, 0.1, 1e-320, 1.7976931348623157e308, 2**53 + 1, -(2**63), 10**100]},
     "booleans beside numbers": {"a": [True, 1, False, 0]},
     "empty keys and containers": {"": {"": [[], {}, ""]}},
     "key order": {"b": 1, "a": {"d": 1, "c": 2}},
-    "deep": nested(32),
+    "deep": make_nested(32),
     "large": {str(n): "é" * 10 for n in range(3_000)},
 }
 
@@ -285,7 +285,7 @@ def test_row_has_every_field_of_the_spec(core, clock):
     [({"session_id": "s", "task_id": "t"}, "s"), ({"task_id": "t"}, "t"), ({}, None)],
 )
 def test_lane_is_the_session_or_the_task_or_none(given, lane):
-    assert accepted(**given).lane == lane
+    assert accept_spec(**given).lane == lane
 
 
 CHARACTERS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -308,16 +308,16 @@ def test_any_json_object_that_is_accepted_reads_back_equal(payload):
 
 @settings(max_examples=50)
 @given(st.text(max_size=300), st.sampled_from([*NAMED, "source", "description", "dedup_scope", "supersedes", "at"]))
-def test_any_text_in_any_field_is_accepted_or_refused_but_never_an_accident(text, field):
+def test_any_text_in_any_field_is_accepted_or_refused_without_a_crash(text, field):
     try:
-        row = accepted(**{field: text})
+        row = accept_spec(**{field: text})
     except InvalidInput:
         return
     assert field == "dedup_scope" or getattr(row, field) == text
 
 
 @given(st.dictionaries(st.text() | st.integers(), st.text() | st.binary() | st.floats(), max_size=4))
-def test_any_mapping_is_accepted_or_refused_but_never_an_accident(payload):
+def test_any_mapping_is_accepted_or_refused_without_a_crash(payload):
     try:
         text = payload_text(payload, LIMIT)
     except InvalidInput:
@@ -328,7 +328,7 @@ def test_any_mapping_is_accepted_or_refused_but_never_an_accident(payload):
 @given(st.integers() | st.floats() | st.datetimes(timezones=st.just(UTC)) | st.datetimes())
 def test_any_moment_is_accepted_as_a_finite_time_or_refused(at):
     try:
-        fire_at = accepted(at=at).fire_at
+        fire_at = accept_spec(at=at).fire_at
     except InvalidInput:
         return
     assert math.isfinite(fire_at)
@@ -337,4 +337,4 @@ def test_any_moment_is_accepted_as_a_finite_time_or_refused(at):
 
 def test_payload_of_the_deepest_recursion_is_refused_without_a_crash():
     with pytest.raises(InvalidInput, match="deeper than 32"):
-        payload_text(nested(sys.getrecursionlimit() * 2), LIMIT)
+        payload_text(make_nested(sys.getrecursionlimit() * 2), LIMIT)
