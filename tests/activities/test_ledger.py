@@ -119,7 +119,9 @@ def test_intent_left_open_by_this_process_is_in_doubt(core, running):
     assert (found.status, found.reason, found.calls) == (ActivityStatus.UNKNOWN, LEFT_BEHIND.reason, call.calls)
 
 
-@pytest.mark.parametrize("end", [None, DONE, NOTHING, REFUSED, UNKNOWN], ids=["INTENT", "DONE", "may", "no", "doubt"])
+@pytest.mark.parametrize(
+    "end", [None, DONE, NOTHING, REFUSED, UNKNOWN], ids=["INTENT", "DONE", "no effect", "refused", "in doubt"]
+)
 @pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "refund"}], ids=["arguments", "action"])
 def test_key_belongs_to_a_single_action_and_arguments(core, running, end, other):
     before = an_activity(core, running, end)
@@ -174,7 +176,7 @@ def test_repeated_call_is_begun_once(core, running):
 # Settle
 
 
-@pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, UNKNOWN], ids=["DONE", "may", "no", "doubt"])
+@pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, UNKNOWN], ids=["DONE", "no effect", "refused", "in doubt"])
 def test_call_is_settled_once(core, running, end):
     call = begun(core, an_intent(running))
     assert end_call(core, call, end)
@@ -261,7 +263,7 @@ def test_activity_being_called_cannot_be_decided(core, running):
     assert look(core, before.seq) == before
 
 
-@pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
+@pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["no effect", "refused"])
 def test_call_without_effect_can_only_be_resent(core, running, end):
     before = an_activity(core, running, end)
     for decision in (Decision.HAPPENED, Decision.GIVE_UP):

@@ -24,7 +24,7 @@ from tests.support import activity_steps as steps
 from tests.support.activity_steps import DONE, LEDGER, NOTHING, REFUSED, UNKNOWN, an_activity, an_intent, begun, look
 from tests.support.task_steps import begin
 
-ENDS = {"DONE": DONE, "may": NOTHING, "no": REFUSED, "doubt": UNKNOWN, "left": LEFT_BEHIND}
+ENDS = {"DONE": DONE, "no effect": NOTHING, "refused": REFUSED, "in doubt": UNKNOWN, "left open": LEFT_BEHIND}
 BEFORE = [None, *ENDS.values()]
 BEFORE_IDS = ["INTENT", *ENDS]
 

@@ -209,7 +209,7 @@ def test_query_cost_does_not_grow_with_settled_activities(small, large, query):
     assert measure(large) < 2_500
 
 
-def test_doubt_query_of_a_task_with_ten_thousand_acts_is_as_fast(small, large):
+def test_doubt_query_cost_does_not_grow_with_settled_activities(small, large):
     def measure(filled: Filled) -> int:
         return steps(filled, lambda tx: filled.core.acts.ask_at_end(tx, [1]), lambda tx: None)
 

@@ -90,7 +90,7 @@ def test_policy_resend_calls_again_but_not_in_the_failed_attempt():
     assert resolve_after(RESENDS, fresh=True) == ResendLater()
 
 
-def test_provider_without_a_window_remembers_for_ever():
+def test_resend_without_a_window_is_allowed_at_any_time():
     assert resolve_after(RESENDS, at=1e9) == Resend()
 
 

@@ -127,7 +127,7 @@ def test_call_without_an_end_is_put_in_doubt_only_by_a_daemon(daemon_runs, expec
     assert not any("resolve" in words for words in found.commands)
 
 
-def test_several_in_doubt_are_counted():
+def test_several_doubts_are_counted():
     assert "email.send (and 2 more) happened" in assess(facts(acts=(DOUBT, DOUBT, DOUBT))).text
 
 

@@ -308,7 +308,7 @@ def test_columns_of_a_closed_record_are_all_listed(shared):
     assert {row["name"] for row in columns} == {*COLUMNS, "stripped_at"}
 
 
-@pytest.mark.parametrize("strip", ["", ", stripped_at = 1.0"], ids=["plainly", "as if retention did it"])
+@pytest.mark.parametrize("strip", ["", ", stripped_at = 1.0"], ids=["without stripping", "as a stripped record"])
 @pytest.mark.parametrize("column", COLUMNS)
 def test_closed_record_has_no_changeable_column(shared, column, strip):
     other = "'error'" if column == "status" else f"coalesce({column}, 0) + 1"

@@ -88,7 +88,7 @@ def test_head_with_a_value_of_another_kind_is_refused(core, name):
             head_from(json.dumps({**fields, name: value}))
 
 
-def test_head_holds_after_more_was_recorded(core):
+def test_head_holds_after_later_records(core):
     before = head_of(core)
     add_record(core, "later")
     core.do(audit, Actor(1, "ada"), "task retry")

@@ -38,7 +38,7 @@ def fill(tx: Transaction, prefix: str, many: int, status: Status, *, code: str |
     tx.run(FILL, prefix=prefix, many=many, status=status, code=code, response=response, now=NEW_YEAR)
 
 
-def filled(path: Path, number: int) -> VirtualCore:
+def build(path: Path, number: int) -> VirtualCore:
     """Write a few old records that failed or have no end, and then `number` records that succeeded."""
     core = VirtualCore(path, VirtualClock())
     with core.transaction() as tx:
@@ -49,7 +49,7 @@ def filled(path: Path, number: int) -> VirtualCore:
     return core
 
 
-large, small = filled_core(filled, MANY), filled_core(filled, FEW)
+large, small = filled_core(build, MANY), filled_core(build, FEW)
 
 
 BACKWARDS = "SCAN executions"
@@ -69,7 +69,7 @@ PLANS: dict[str, tuple[RecordFilter, str]] = {
 }
 
 
-def plans_of(core: VirtualCore, steps: Callable[[Transaction], object]) -> list[str]:
+def plans_of(core: VirtualCore, work: Callable[[Transaction], object]) -> list[str]:
     """Return the lines of the query plans of all statements that `work` runs."""
     statements: list[tuple[str, Any]] = []
 
@@ -79,7 +79,7 @@ def plans_of(core: VirtualCore, steps: Callable[[Transaction], object]) -> list[
 
     with undone(core) as tx:
         connection_of(tx).exec_trace = record_statement
-        steps(tx)
+        work(tx)
         connection_of(tx).exec_trace = None
         return [
             row[3] for sql, bindings in statements for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", bindings)

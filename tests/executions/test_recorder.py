@@ -307,7 +307,7 @@ def test_closed_record_accepts_no_further_event_or_decision(core, attempt):
     assert dump_tables(core) == before
 
 
-def test_record_of_a_dead_process_stays_incomplete(core, clock, attempt):
+def test_record_of_a_killed_process_stays_incomplete(core, clock, attempt):
     first = attempt(id="t")
     core.do(core.claims.reclaim, 2)
     second = Attempt(core, start_one(core, epoch=2), GREET, Recorder())

@@ -135,7 +135,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     "a later record": {"prev_hash": plain_hash(1), "response_hash": plain_hash(2)},
     "of a task": {"task_id": "task-1", "turn": 3, "workflow": "brief.daily@2.0"},
     "without an answer": {"replayable": 0, "replayable_reason": "execution_incomplete", "latency_ms": None},
-    "a code of the author's": {"status": "error", "error_code": 'say "no" é\n\x00'},
+    "an error code of user code": {"status": "error", "error_code": 'say "no" é\n\x00'},
     "a routing": {"routing_json": {"strategy": "FALLBACK", "agent": "b", "reason": "a router"}},
     "odd moments": {"created_at": 1e-7, "ended_at": 1e22, "latency_ms": 0.001},
 }

@@ -332,7 +332,7 @@ def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
     assert found[0].place == closed_records(copy)[-2]["chain_seq"]
 
 
-def test_events_that_changed_places_are_found(copy):
+def test_verify_finds_swapped_events(copy):
     swap = """
     UPDATE event_rows
        SET (type, at, payload_json) = (SELECT type, at, payload_json FROM event_rows AS other

@@ -207,7 +207,7 @@ async def test_async_producer_awaits_results(folder):
 
 
 @pytest.mark.anyio
-async def test_async_producer_speaks_to_tasks(folder):
+async def test_async_producer_signals_and_cancels_tasks(folder):
     with running_daemon(folder):
         async with AsyncProducer(folder / "agent.db") as producer:
             waiting, asking, endless = [await producer.emit(name) for name in ("waits", "asks", "waits")]
@@ -224,7 +224,7 @@ async def test_async_producer_speaks_to_tasks(folder):
 
 
 @pytest.mark.anyio
-async def test_async_caller_that_gives_up_leaves_nothing_behind(folder):
+async def test_async_caller_that_gives_up_leaves_no_thread(folder):
     async with AsyncProducer(folder / "agent.db") as producer:
         work = await producer.emit("greet")
         with pytest.raises(TimeoutError, match="it goes on while a daemon runs: craftcore status"):

@@ -135,33 +135,33 @@ class World:
             found[name] = self.core.rows(text, **{name: at for name, at in cutoffs.items() if f":{name}" in text})
         return {name: rows for name, rows in found.items() if rows}
 
-    # Operations: the methods whose name begins with an article
+    # Operations: all other public methods
 
-    def a_task_ends(self) -> None:
+    def end_task(self) -> None:
         running = begin(self.core, payload={"text": "x" * 100})
         complete(self.core, running)
         an_activity(self.core, running, DONE)
         finish(self.core, running, {"text": "y" * 100})
 
-    def a_task_fails(self) -> None:
+    def fail_task(self) -> None:
         running = begin(self.core)
         complete(self.core, running)
         fail(self.core, running)
 
-    def a_task_sleeps(self) -> None:
+    def suspend_task(self) -> None:
         running = begin(self.core, payload={"city": "Rome"})
         an_activity(self.core, running, DONE)
         complete(self.core, running)
         suspend(self.core, running, a_sleep(self.clock.now() + FAR))
 
-    def a_task_waits_in_its_second_turn(self) -> None:
+    def wait_in_second_turn(self) -> None:
         running = begin(self.core)
         complete(self.core, running)
         go_on(self.core, running, {"n": 1}, on_event("go"))
         self.core.do(self.core.tasks.signal, running.task.id, "other", {"text": "unread"})
 
-    def a_task_is_in_its_fourth_turn(self) -> None:
-        """Give each earlier turn a step, activities, a message and a child."""
+    def enter_fourth_turn(self) -> None:
+        """Enter the fourth turn of a task whose earlier turns each had a step, activities, a message and a child."""
         running = begin(self.core, payload={"text": "x" * 100})
         for n in range(3):
             complete(self.core, running, f"step:fetch:{n}")
@@ -187,38 +187,38 @@ class World:
         assert isinstance(running, Running)
         return running
 
-    def a_task_asks(self) -> None:
+    def ask_question(self) -> None:
         suspend(self.core, begin(self.core), a_question())
 
-    def a_task_runs(self) -> None:
+    def run_task(self) -> None:
         running = begin(self.core)
         complete(self.core, running)
         an_activity(self.core, running)
 
-    def a_task_ends_in_doubt(self) -> None:
+    def end_task_in_doubt(self) -> None:
         running = begin(self.core)
         an_activity(self.core, running, UNKNOWN)
         fail(self.core, running)
 
-    def a_doubt_is_given_up(self) -> None:
+    def give_up_doubt(self) -> None:
         running = begin(self.core)
         decide(self.core, an_activity(self.core, running, UNKNOWN), Decision.GIVE_UP)
         finish(self.core, running)
 
-    def a_child_ends_before_its_parent(self) -> None:
+    def end_child_before_parent(self) -> None:
         parent = begin(self.core)
         child = begin_child(self.core, parent)
         complete(self.core, child)
         finish(self.core, child, "x")
         suspend(self.core, parent, a_sleep(self.clock.now() + FAR))
 
-    def a_parent_ends_before_its_child(self) -> None:
+    def end_parent_before_child(self) -> None:
         parent = begin(self.core)
         child = begin_child(self.core, parent)
         suspend(self.core, child, for_event("never"))
         finish(self.core, parent)
 
-    def a_waiting_task_is_woken_and_ends(self) -> None:
+    def wake_and_end_task(self) -> None:
         waiting = self.core.rows(
             "SELECT tasks.id FROM tasks JOIN waits ON waits.task_seq = tasks.seq "
             "WHERE waits.status = 'WAITING' AND event = 'go' LIMIT 1"
@@ -227,31 +227,31 @@ class World:
             self.core.do(self.core.tasks.signal, row["id"], "go", None)
             self._run_due_triggers()
 
-    def a_question_is_answered(self) -> None:
+    def answer_question(self) -> None:
         for row in self.core.rows("SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask' LIMIT 1"):
             self.core.do(self.core.tasks.answer, row["id"], "send", answered_by="ada")
             self._run_due_triggers()
 
-    def a_key_for_ever(self) -> None:
+    def settle_ever_key(self) -> None:
         key = f"ever-{len(self.keys)}"
         emit(self.core, dedup_key=key, dedup_scope=DedupScope.EVER, payload={"text": "z"})
         self._run_due_triggers()
         self.keys[key] = self.clock.now()
 
-    def a_key_while_it_lives(self) -> None:
+    def hold_active_key(self) -> None:
         emit(self.core, dedup_key="active", dedup_scope=DedupScope.ACTIVE, delay=FAR)
 
-    def a_dead_letter(self) -> None:
+    def make_dead_letter(self) -> None:
         emit(self.core)
         for claim in claim_all(self.core):
             ack(self.core, start(self.core, claim), BROKEN, ONCE)
 
-    def a_backoff(self) -> None:
+    def begin_backoff(self) -> None:
         emit(self.core)
         for claim in claim_all(self.core):
             ack(self.core, start(self.core, claim), BROKEN, RetryPolicy(max_attempts=9, base=FAR, cap=FAR))
 
-    def an_occurrence_comes_later(self) -> None:
+    def delay_trigger(self) -> None:
         emit(self.core, delay=FAR, payload={"text": "later"})
 
     def _run_due_triggers(self) -> None:
@@ -265,7 +265,9 @@ class World:
 
 
 OPERATIONS: list[Callable[[World], None]] = [
-    operation for name, operation in vars(World).items() if name.startswith(("a_", "an_"))
+    operation
+    for name, operation in vars(World).items()
+    if not name.startswith("_") and name not in ("live_rows", "expired_rows")
 ]
 DAYS = [0.3, 1.1, 2.2, 5.0, 9.5]
 SEQUENCES = st.lists(st.one_of(st.sampled_from(OPERATIONS), st.sampled_from(DAYS)), min_size=3, max_size=30)
@@ -285,7 +287,7 @@ def test_retention_never_touches_live_rows_and_removes_all_expired_rows(seed, is
 @pytest.mark.campaign
 @settings(max_examples=400)
 @given(SEQUENCES)
-def test_retention_touches_no_live_work_in_four_hundred_worlds(sequence):
+def test_retention_touches_no_live_rows_in_four_hundred_sequences(sequence):
     assert check_retention(sequence) > 0
 
 

@@ -53,18 +53,18 @@ INSERT INTO {table} ({columns}) SELECT {values} FROM {table}, numbers WHERE {tab
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    with filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW) as core:
+    with fill_database(tmp_path_factory.mktemp("handful") / "agent.db", FEW) as core:
         yield core
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    with filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY) as core:
+    with fill_database(tmp_path_factory.mktemp("crowd") / "agent.db", MANY) as core:
         yield core
 
 
 @contextmanager
-def filled(path: Path, number: int) -> Iterator[VirtualCore]:
+def fill_database(path: Path, number: int) -> Iterator[VirtualCore]:
     """Yield a database with one removable row of each kind, and `number` dependent rows of a task that is kept."""
     core = VirtualCore(path, clock := VirtualClock())
     run_task_with_all_rows(core, clock)
@@ -141,11 +141,11 @@ def test_retention_batch_scans_no_whole_table(large, kind):
     assert plans
     lines = {(line, " ".join(sql.split())) for sql, plan in plans.items() for line in plan}
     scans = {(line, sql) for line, sql in lines if line.startswith(tuple(f"SCAN {table}" for table in TABLES))}
-    assert {(line, sql) for line, sql in scans if not is_a_window(line, sql)} == set()
+    assert {(line, sql) for line, sql in scans if not is_limited_scan(line, sql)} == set()
 
 
-def is_a_window(line: str, sql: str) -> bool:
-    """Accept a scan of the newest row, of a limited number of rows, or of the records without an end."""
+def is_limited_scan(line: str, sql: str) -> bool:
+    """Return whether a scan reads only the newest row, a limited number of rows, or the records without an end."""
     if line == "SCAN executions USING INDEX executions_incomplete" or "max(seq)" in sql.lower():
         return True
     return sql.endswith(("ORDER BY seq LIMIT :looked_at", "ORDER BY seq LIMIT :window)"))

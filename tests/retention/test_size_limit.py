@@ -48,7 +48,7 @@ def run_triggers(core: VirtualCore, number: int, size: int = 20_000, *, every: f
         core.clock.advance(every)  # type: ignore[attr-defined]
 
 
-def make_limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
+def limit_retention(core: VirtualCore, settings: RetentionSettings) -> Retention:
     with core.reading() as reader:
         return Retention(settings).tighten(reader, core.clock.now())
 
@@ -58,12 +58,12 @@ def take(core: VirtualCore, retention: Retention) -> None:
     give_all_back(core)
 
 
-def used(core: VirtualCore) -> int:
+def used_bytes(core: VirtualCore) -> int:
     with core.reading() as reader:
         return Retention(RetentionSettings()).size(reader, core.clock.now()).used_bytes
 
 
-def at_most(max_bytes: int) -> RetentionSettings:
+def limited_settings(max_bytes: int) -> RetentionSettings:
     return replace(RetentionSettings(), max_bytes=max_bytes)
 
 
@@ -74,18 +74,18 @@ def records_with_bodies(core: VirtualCore) -> list[int]:
 def test_size_limit_changes_nothing_below_max_bytes(core):
     run_triggers(core, 20)
 
-    assert make_limited(core, at_most(used(core)))._limit == Limit()
-    assert make_limited(core, at_most(0))._limit == Limit(), "0 means no limit"
+    assert limit_retention(core, limited_settings(used_bytes(core)))._limit == Limit()
+    assert limit_retention(core, limited_settings(0))._limit == Limit(), "0 means no limit"
 
 
 def test_size_limit_takes_the_oldest_bodies_first_and_no_more_than_needed(core):
     run_triggers(core, 100)
-    before = used(core)
+    before = used_bytes(core)
     most = before - before // 3
 
-    take(core, make_limited(core, at_most(most)))
+    take(core, limit_retention(core, limited_settings(most)))
 
-    assert used(core) <= most
+    assert used_bytes(core) <= most
     left = records_with_bodies(core)
     assert left == list(range(101 - len(left), 101)), "the newest records keep their bodies"
     assert 50 <= len(left) < 80
@@ -95,12 +95,12 @@ def test_size_limit_takes_the_oldest_bodies_first_and_no_more_than_needed(core):
 
 def test_size_limit_takes_the_oldest_rows_when_no_bodies_are_left(core):
     run_triggers(core, 500, size=10)
-    most = used(core) // 2
+    most = used_bytes(core) // 2
 
     for _ in range(5):  # the size of a row is an estimate, which each pass corrects
-        take(core, make_limited(core, at_most(most)))
+        take(core, limit_retention(core, limited_settings(most)))
 
-    assert used(core) <= most
+    assert used_bytes(core) <= most
     rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
     assert rows == list(range(501 - len(rows), 501))
     assert 50 < len(rows) < 400
@@ -157,7 +157,7 @@ def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
     assert (size.used_bytes, size.max_bytes) == (12 * GIGABYTE, 10 * GIGABYTE)
     assert size.needed_bytes is not None
 
-    retention = make_limited(core, RetentionSettings())
+    retention = limit_retention(core, RetentionSettings())
     taken, _ = take_all(core, retention)
 
     # 2.5 of 12 GiB are a fifth of the 200 records. None of them has reached its retention time.
@@ -169,9 +169,9 @@ def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
 
 def test_size_limit_counts_the_rows_that_ages_take_first(core):
     run_triggers(core, 6 * 20, every=4 * HOUR)
-    before = used(core)
+    before = used_bytes(core)
 
-    assert make_limited(core, at_most(before // 2 + before // 4))._limit == Limit(), (
+    assert limit_retention(core, limited_settings(before // 2 + before // 4))._limit == Limit(), (
         "ages remove the bodies of 13 of 20 days"
     )
 
@@ -179,11 +179,11 @@ def test_size_limit_counts_the_rows_that_ages_take_first(core):
 def test_dry_run_under_a_size_limit_equals_the_rows_taken(core):
     run_triggers(core, 100)
     begin_task(core)
-    retention = make_limited(core, at_most(used(core) // 2))
+    retention = limit_retention(core, limited_settings(used_bytes(core) // 2))
     with core.reading() as reader:
         due = retention.count_due(reader, core.clock.now())
 
-    taken, weight = take_all(core, make_limited(core, at_most(used(core) // 2)))
+    taken, weight = take_all(core, limit_retention(core, limited_settings(used_bytes(core) // 2)))
 
     assert due.weight.tables == weight.tables
     assert due.weight.tables["executions"]["rows"] > 25
@@ -217,9 +217,9 @@ def test_size_limit_keeps_live_work_doubts_dead_letters_and_keys(core):
     run_triggers(core, 50)
 
     for _ in range(3):
-        for _ in batches(core, at_most(MEGABYTE // 16)):
+        for _ in batches(core, limited_settings(MEGABYTE // 16)):
             pass
-        take(core, make_limited(core, at_most(MEGABYTE // 16)))
+        take(core, limit_retention(core, limited_settings(MEGABYTE // 16)))
 
     after = dump(core)
     for name, rows in before.items():
@@ -249,7 +249,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
             pass
     give_all_back(core)
 
-    assert used(core) * 0.6 < size.needed_bytes < used(core) * 1.5
+    assert used_bytes(core) * 0.6 < size.needed_bytes < used_bytes(core) * 1.5
 
 
 @pytest.mark.parametrize(("hours", "most"), [(30, 1 << 40), (2, MEGABYTE // 16), (30, 0)])
@@ -257,9 +257,9 @@ def test_needed_size_is_unknown_far_from_the_limit_or_within_the_first_day(core,
     run_triggers(core, hours)
 
     with core.reading() as reader:
-        size = Retention(at_most(most)).size(reader, core.clock.now())
+        size = Retention(limited_settings(most)).size(reader, core.clock.now())
 
-    assert size == Size(used(core), most, None)
+    assert size == Size(used_bytes(core), most, None)
 
 
 def test_size_limit_does_not_take_rows_stamped_by_a_clock_ahead_first(core, clock):
@@ -267,8 +267,8 @@ def test_size_limit_does_not_take_rows_stamped_by_a_clock_ahead_first(core, cloc
     run_triggers(core, 5)
     clock.set_back(365 * DAY)
     run_triggers(core, 50)
-    before = used(core)
+    before = used_bytes(core)
 
-    take(core, make_limited(core, at_most(before - before // 3)))
+    take(core, limit_retention(core, limited_settings(before - before // 3)))
 
     assert set(range(1, 6)) < set(records_with_bodies(core))

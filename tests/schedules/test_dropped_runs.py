@@ -14,11 +14,11 @@ from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.schedule_steps import account, put, run_all, stored, tick, triggers
 
 TOO_LARGE = {"text": "x" * 5000}
-SMALLER = replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))
+SMALLER_LIMIT = replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))
 
 
 def open_with_smaller_limit(core: VirtualCore, clock: VirtualClock) -> VirtualCore:
-    return VirtualCore(core.database.path, clock, SMALLER)
+    return VirtualCore(core.database.path, clock, SMALLER_LIMIT)
 
 
 def test_slots_of_a_disabled_schedule_are_accounted_for_once_at_resume(core, clock):
@@ -55,7 +55,7 @@ async def test_startup_schedule_that_cannot_fire_is_disabled_and_the_daemon_star
     put(core, when="on startup", payload=TOO_LARGE)
     core.close()
 
-    async with running(App("test"), tmp_path / "agent.db", SMALLER, clock):
+    async with running(App("test"), tmp_path / "agent.db", SMALLER_LIMIT, clock):
         pass
 
     assert stored(core).status is ScheduleStatus.DISABLED

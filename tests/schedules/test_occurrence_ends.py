@@ -168,7 +168,7 @@ def test_records_of_a_longer_trigger_id_are_left_out(core, clock):
     assert end_of(core) == OccurrenceEnd(EndState.GONE)
 
 
-def test_lines_come_newest_first_and_go_on_before_the_last(core, clock):
+def test_lines_are_listed_newest_first_and_paged_by_number(core, clock):
     put(core, overlap=Overlap.SKIP)
     for _ in range(3):
         clock.advance(hours=1)

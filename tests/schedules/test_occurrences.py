@@ -227,7 +227,7 @@ def test_occurrences_end_with_the_year_9999(timing, days):
 @pytest.mark.parametrize(
     ("expression", "timezone"),
     [("0 0 */29 2 MON#5", "UTC"), ("* 2 * 3 0L", "Europe/Berlin")],
-    ids=["29 February is no fifth Monday with *", "the clock skips that hour each year"],
+    ids=["29 February is never a fifth Monday", "the clock skips that hour each year"],
 )
 def test_cron_without_an_occurrence_in_fifty_years_never_occurs(expression, timezone):
     assert next_occurrence(cron(expression, timezone), NEW_YEAR) is None

@@ -852,7 +852,7 @@ def test_jitter_applies_to_backfilled_occurrences(core, clock):
     assert NEW_YEAR + HOUR < triggers(core)[0]["fire_at"] < NEW_YEAR + HOUR + 60
 
 
-def test_reanchored_schedule_forgets_skip_next_from_a_wrong_clock(core, clock):
+def test_reanchored_schedule_clears_skip_next_from_a_wrong_clock(core, clock):
     put(core)
     clock.advance(365 * DAY)
     tick(core)

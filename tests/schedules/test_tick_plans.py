@@ -79,7 +79,7 @@ def fill_database(path: Path, number: int) -> Iterator[VirtualCore]:
 
 @dataclass
 class Observer:
-    """A scheduler, with the observation that one of its passes on the writer's thread uses."""
+    """A scheduler, with an observation for its passes on the writer's thread."""
 
     scheduler: Scheduler
     seen: Seen
@@ -92,14 +92,14 @@ class Observer:
 
         return anyio.run(create)
 
-    def look(self, tx: Transaction) -> Ticked:
+    def run_pass(self, tx: Transaction) -> Ticked:
         ticked = self.scheduler._look(tx, self.seen)
         assert ticked is not None
         return ticked
 
 
 def make_due(tx: Transaction, condition: str) -> None:
-    """Make schedules due since half an hour, without an occurrence for that time."""
+    """Make schedules due half an hour ago, without occurrences since then."""
     tx.run(
         f"""
         UPDATE schedules
@@ -115,16 +115,16 @@ def make_due(tx: Transaction, condition: str) -> None:
 def steps_of_a_pass(
     core: VirtualCore, *, fires: int, due: str | None = None, after: Callable[[Transaction], None] | None = None
 ) -> int:
-    """Return the VM steps of a pass, after a first pass that prepared the statements and after `due` made rows due."""
+    """Return the VM steps of the second pass. Before it, `after` changes rows, and schedules with `due` become due."""
     observer = Observer.create(core)
     with undone(core) as tx:
-        assert observer.look(tx).fired == 0
+        assert observer.run_pass(tx).fired == 0
         if after is not None:
             after(tx)
         if due is not None:
             make_due(tx, due)
         fired = []
-        steps = steps_of(tx, lambda: fired.append(observer.look(tx).fired))
+        steps = steps_of(tx, lambda: fired.append(observer.run_pass(tx).fired))
     assert fired == [fires]
     return steps
 
@@ -139,7 +139,7 @@ def statements_of_a_pass(core: VirtualCore, tx: Transaction) -> list[tuple[str, 
 
     observer = Observer.create(core)
     connection_of(tx).exec_trace = record_statement
-    observer.look(tx)
+    observer.run_pass(tx)
     connection_of(tx).exec_trace = None
     return statements
 

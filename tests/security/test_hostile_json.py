@@ -196,7 +196,7 @@ def test_invalid_json_from_a_program_is_refused(core):
 
 @pytest.mark.parametrize("text", [b"[" * 200_000, b'{"a":' * 200_000, b"a=" + b"[" * 200_000, b"9" * 100_000])
 @pytest.mark.parametrize("name", NAMES)
-def test_depth_and_length_end_no_program(readers, name, text):
+def test_deep_or_long_json_is_refused_without_a_crash(readers, name, text):
     _, read = readers.all()[name]
 
     assert not is_accepted(read, text) or name == "a lock file"

@@ -26,8 +26,8 @@ from tests.support.other_users import NOBODY, a_shared_place, as_root, as_strang
 
 pytestmark = as_root
 
-WATCHED = {module.__file__ for module in (backup, staging_file, lock, lock_file, file_modes, restore, whole_file)}
-OURS = (".craftcore-", "agent.db.lock", "agent.db-wal", "agent.db-shm")
+WATCHED_FILES = {module.__file__ for module in (backup, staging_file, lock, lock_file, file_modes, restore, whole_file)}
+CREATED_NAMES = (".craftcore-", "agent.db.lock", "agent.db-wal", "agent.db-shm")
 
 Attack = Callable[[Path, Path], None]
 
@@ -50,7 +50,7 @@ def attack_before_line(number: int, attack: Callable[[], None], work: Callable[[
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal lines_left
-        if frame.f_code.co_filename not in WATCHED:
+        if frame.f_code.co_filename not in WATCHED_FILES:
             return None
         if event == "line":
             lines_left -= 1
@@ -70,7 +70,7 @@ def attack_before_line(number: int, attack: Callable[[], None], work: Callable[[
 def replace_by_links(folder: Path, link: Callable[[Path], None]) -> None:
     """Replace each new file of craftcore in a folder by a link."""
     for name in os.listdir(folder):
-        if name.startswith(OURS) and not (folder / name).is_symlink():
+        if name.startswith(CREATED_NAMES) and not (folder / name).is_symlink():
             os.rename(folder / name, folder / f"moved-{name}")
             link(folder / name)
 
@@ -122,11 +122,11 @@ def leaked_files(folder: Path) -> list[str]:
 
 
 ATTACKS = [link_to_directory, link_to_file, link_to_missing_file, create_own_directory]
-IN_PART = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) for attack in ATTACKS[2:])]
+DEFAULT_ATTACKS = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) for attack in ATTACKS[2:])]
 
 
 @pytest.mark.parametrize("step", [pytest.param(2 * STEP, id="a half"), ALL_LINES])
-@pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize("attack", DEFAULT_ATTACKS, ids=lambda attack: attack.__name__)
 def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     emit(core)
@@ -165,7 +165,7 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
 
 
 @pytest.mark.parametrize("step", [pytest.param(5 * STEP, id="a fifth"), ALL_LINES])
-@pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize("attack", DEFAULT_ATTACKS, ids=lambda attack: attack.__name__)
 def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step, capsys):
     """The user of the daemon is hostile, and root replaces its database by a backup."""
     made = tmp_path / "made"
@@ -273,13 +273,13 @@ def test_mode_of_another_file_is_not_changed_through_a_craftcore_name(shared, cl
 
 
 def test_foreign_file_keeps_its_mode(shared):
-    theirs = shared / "agent.db"
-    theirs.touch(0o644)
-    os.chown(theirs, NOBODY, NOBODY)
+    foreign = shared / "agent.db"
+    foreign.touch(0o644)
+    os.chown(foreign, NOBODY, NOBODY)
 
-    file_modes.close_to_others(str(theirs))
+    file_modes.close_to_others(str(foreign))
 
-    assert stat.S_IMODE(theirs.stat().st_mode) == 0o644
-    os.chown(theirs, 0, 0)
-    file_modes.close_to_others(str(theirs))
-    assert stat.S_IMODE(theirs.stat().st_mode) == 0o600
+    assert stat.S_IMODE(foreign.stat().st_mode) == 0o644
+    os.chown(foreign, 0, 0)
+    file_modes.close_to_others(str(foreign))
+    assert stat.S_IMODE(foreign.stat().st_mode) == 0o600

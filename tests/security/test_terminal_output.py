@@ -58,7 +58,7 @@ def tampered_names(made, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", READS)
-def test_command_output_shows_hostile_text_without_obeying(cli, hostile, name):
+def test_command_output_escapes_hostile_text(cli, hostile, name):
     shown = cli(*line(name, READS[name], hostile))
 
     assert shown.code != 70, shown.err
@@ -76,7 +76,7 @@ def test_json_document_is_ascii(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", LISTS_WITH_OPTIONS)
-def test_lists_show_hostile_text_without_obeying(cli, hostile, name):
+def test_lists_escape_hostile_text(cli, hostile, name):
     shown = cli(*LISTS_WITH_OPTIONS[name])
 
     assert shown.code == 0
@@ -92,7 +92,7 @@ def test_operator_commands_print_hostile_text_harmlessly(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", [*LISTS, "status", "audit", *LISTS_WITH_OPTIONS])
-def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, tampered_names, database, name):
+def test_ids_that_emit_refuses_are_shown_escaped(cli, tampered_names, database, name):
     shutil.copy(tampered_names, database)
 
     shown = cli(*LISTS_WITH_OPTIONS.get(name, name.split()))
@@ -117,7 +117,7 @@ def test_invalid_live_task_is_reported_as_a_damaged_row_and_not_as_a_bug(cli, he
     assert harmful_lines(refused.err) == []
 
 
-def test_typed_hostile_text_is_not_obeyed(cli, here):
+def test_hostile_arguments_are_refused_with_escaped_text(cli, here):
     for arguments in (
         ["trigger", "show", HOSTILE],
         ["trigger", "list", "--status", HOSTILE],
@@ -149,7 +149,7 @@ def test_trigger_texts_come_back_unchanged(cli, here):
     assert document.json["payload"]["text"] == HOSTILE.replace("\x00", "")
 
 
-LOUD = (
+FAILING_APP = (
     APP
     + """
 @app.workflow("loud", retry=once)
@@ -161,7 +161,7 @@ async def loud(text: str) -> None:
 
 @pytest.mark.parametrize("how", ["text", "json"])
 def test_log_lines_of_a_daemon_cannot_be_forged(tmp_path, how):
-    (tmp_path / "app.py").write_text(LOUD)
+    (tmp_path / "app.py").write_text(FAILING_APP)
     (tmp_path / "settings.toml").write_text(f'[log]\nformat = "{how}"\n')
     (tmp_path / "payload").write_text(json.dumps({"text": HOSTILE}))
     emitted = craftcore(tmp_path, "emit", "loud", "--payload", "@payload")

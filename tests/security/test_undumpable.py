@@ -91,10 +91,10 @@ def test_dumpable_process_exposes_its_environment_to_the_same_user(is_closed):
 
 
 def test_program_of_the_daemon_reads_nothing_of_the_daemon(folder):
-    looks = "for file in environ mem maps fd/0; do cat /proc/$PPID/$file; done; ls /proc/$PPID/fd; id -u"
+    script = "for file in environ mem maps fd/0; do cat /proc/$PPID/$file; done; ls /proc/$PPID/fd; id -u"
     with daemon_of_nobody(folder):
         process = ask(
-            folder, "--json", "emit", "command.run", "--payload", json.dumps({"argv": ["sh", "-c", looks]}), "--wait"
+            folder, "--json", "emit", "command.run", "--payload", json.dumps({"argv": ["sh", "-c", script]}), "--wait"
         )
 
         assert process.code == 0, process

@@ -685,15 +685,15 @@ def test_intent_and_outcome_are_in_the_record_with_their_activity(core):
 
 
 def test_turn_that_lost_its_trigger_begins_no_call_and_its_batch_continues(core):
-    lost, holding = begin(core), begin(core)
-    batch = [make_act(lost, lease_token="9-9"), make_act(holding), make_act(lost, "1.2", lease_token="9-9")]
+    lost, active = begin(core), begin(core)
+    batch = [make_act(lost, lease_token="9-9"), make_act(active), make_act(lost, "1.2", lease_token="9-9")]
 
     first, call, last = core.do(core.acts.begin_all, batch)
 
     assert isinstance(first, LeaseLost)
     assert isinstance(last, LeaseLost)
     assert call == StartedCall(1, 1, False, mark=1)
-    assert [row["task_id"] for row in rows(core, "activity_log")] == [holding.task.id]
+    assert [row["task_id"] for row in rows(core, "activity_log")] == [active.task.id]
     assert recorded_activities(core) == [("ACTIVITY_INTENT", 1)]
 
 

@@ -48,7 +48,7 @@ def assert_cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
 # By a person
 
 
-@pytest.mark.parametrize("timeout", [None, 60.0], ids=["for as long as it takes", "with a timer"])
+@pytest.mark.parametrize("timeout", [None, 60.0], ids=["without a timeout", "with a timer"])
 def test_waiting_task_is_cancelled_at_once_and_its_question_withdrawn(core, clock, timeout):
     running = begin(core)
     suspend(core, running, a_question(until=None if timeout is None else clock.now() + timeout))

@@ -109,7 +109,7 @@ def test_snooze_ends_with_the_deadline(core, clock):
     assert seconds_until_due(core) == HOUR
 
 
-def test_deadline_limits_only_work_that_returns():
+def test_deadline_limits_only_outcomes_with_a_later_attempt():
     assert limited_outcome(5.0, Succeeded()) == Succeeded()
     assert limited_outcome(None, BROKEN) is BROKEN
     assert isinstance(limited_outcome(5.0, BROKEN), Failed)

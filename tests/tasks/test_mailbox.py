@@ -29,7 +29,7 @@ from tests.support.trigger_steps import emit, start_one
 
 
 @pytest.fixture
-def mailbox_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_mailbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "MAILBOX_MAX", 2)
 
 
@@ -40,7 +40,7 @@ def deliver(core: VirtualCore, task_id: str, **trigger: object) -> Followed:
     return core.do(core.turns.deliver, claim, task_id)
 
 
-def test_messages_of_a_commit_may_exceed_the_mailbox_limit(core, mailbox_of_two):
+def test_messages_of_a_commit_may_exceed_the_mailbox_limit(core, small_mailbox):
     """All limits are checked before the first message is delivered."""
     running = begin(core)
 
@@ -185,7 +185,7 @@ def test_signal_to_an_unknown_task_is_refused(core):
         core.do(core.tasks.signal, "nobody", "paid")
 
 
-def test_signal_to_a_full_mailbox_is_refused_until_mail_is_read(core, mailbox_of_two):
+def test_signal_to_a_full_mailbox_is_refused_until_mail_is_read(core, small_mailbox):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)

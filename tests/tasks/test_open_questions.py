@@ -55,7 +55,7 @@ def build(path: Path, answered: int) -> VirtualCore:
 large, small = filled_core(build, MANY), filled_core(build, FEW)
 
 
-def test_urgent_questions_begin_with_doubt_and_go_on_by_their_end(core):
+def test_urgent_questions_list_doubts_first_and_others_by_their_end(core):
     plain = ask(core)
     late = ask(core, expires_in=2 * HOUR)
     soon = ask(core, expires_in=60)

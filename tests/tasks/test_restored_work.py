@@ -137,7 +137,7 @@ def test_work_of_later_work_is_not_asked_about(core, clock):
     assert doubtful(core, child) == {}
 
 
-def test_mark_goes_with_its_trigger(core, clock):
+def test_mark_is_removed_with_its_trigger(core, clock):
     restored = begin(core)
     clock.advance(1)
     restore(core)

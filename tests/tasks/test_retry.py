@@ -174,15 +174,16 @@ def test_message_emitted_again_at_the_failure_is_not_returned_by_a_retry(core):
 
 
 @pytest.mark.parametrize(
-    ("is_there", "status"), [pytest.param(True, "LEFT", id="dead letter"), pytest.param(False, "UNREAD", id="gone")]
+    ("trigger_exists", "status"),
+    [pytest.param(True, "LEFT", id="dead letter"), pytest.param(False, "UNREAD", id="gone")],
 )
-def test_left_message_is_returned_unless_its_trigger_can_be_requeued(core, is_there, status):
+def test_left_message_is_returned_unless_its_trigger_can_be_requeued(core, trigger_exists, status):
     running = begin(core)
     message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
     core.do(core.turns.deliver, start_one(core), running.task.id)
     with core.transaction() as tx:
         tx.run("UPDATE mailbox SET status = 'LEFT'")
-        if not is_there:
+        if not trigger_exists:
             tx.run("DELETE FROM triggers WHERE id = :id", id=message.id)
     fail(core, running)
 

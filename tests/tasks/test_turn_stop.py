@@ -78,7 +78,7 @@ def test_stop_survives_a_killed_engine(core):
     assert_waits_for_message(core, running.task.id)
 
 
-def test_turn_that_ended_before_its_stop_counts(core):
+def test_turn_that_ended_before_its_stop_is_kept(core):
     running = begin_second_turn(core)
     core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
     go_on(core, running, ["a", "b"], on_event("message"))
@@ -90,7 +90,7 @@ def test_turn_that_ended_before_its_stop_counts(core):
     assert look(core, task.id).status is TaskStatus.CANCELLED, "the stop was for an earlier turn"
 
 
-def test_retry_forgets_the_stop(core):
+def test_retry_clears_the_stop(core):
     running = begin_second_turn(core)
     core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
     fail(core, running, HOPELESS)

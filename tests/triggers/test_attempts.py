@@ -434,7 +434,7 @@ def test_crash_is_proof_of_poison_only_the_third_time_and_alone(crash_count, sta
 
 
 @pytest.mark.parametrize(("crash_count", "alone"), [(0, False), (1, False), (2, True), (3, True)])
-def test_trigger_of_two_crashes_runs_alone(core, crash_count, alone):
+def test_trigger_runs_alone_after_two_crashes(core, crash_count, alone):
     emit(core)
 
     assert must_run_alone(claim_one(core)._replace(crash_count=crash_count)) is alone

@@ -149,7 +149,7 @@ def test_claim_result_has_the_next_due_time(core, clock):
 @pytest.mark.parametrize(
     ("emitted", "limit", "more"),
     [([], 2, False), ([None] * 2, 3, False), ([None] * 3, 2, True), (["s"] * 2, 3, False), (["s", "t"], 1, True)],
-    ids=["nothing", "all were taken", "over the limit", "waits for its own lane", "another lane over the limit"],
+    ids=["no trigger", "all claimed", "over the limit", "waits for its own lane", "another lane over the limit"],
 )
 def test_claim_result_states_whether_more_could_be_claimed_at_once(core, emitted, limit, more):
     for session_id in emitted:

@@ -104,7 +104,7 @@ def test_limit_that_is_not_declared_any_more_puts_back_its_triggers(core, declar
         "status = 'CLAIMED', claimed_epoch = 1, lease_token = 'x'",
     ],
 )
-def test_moved_trigger_leaves_the_list_of_those_put_off(core, change):
+def test_moved_trigger_is_removed_from_the_deferred_list(core, change):
     emit(core)
     emit(core)
     put_off(core, *claim_all(core))

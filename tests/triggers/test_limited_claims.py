@@ -227,7 +227,7 @@ def test_claim_reads_only_the_index_with_and_without_limits(core):
 
 
 def claim_steps(core: VirtualCore, number: int, budget: Budget) -> int:
-    """Return the VM steps of a claim with `crowd` due triggers of `greet` before ten others of the same priority."""
+    """Return the VM steps of a claim with `number` due triggers of `greet` before ten others of the same priority."""
     with undone(core) as tx:
         fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=number)
         tx.run("UPDATE triggers SET priority = 5")

@@ -65,9 +65,9 @@ def test_running_trigger_is_asked_to_stop_and_the_engine_is_notified(core):
     emitted = emit(core)
     running = start_one(core, epoch=3)
 
-    asked = cancel(core, emitted.id)
+    requested = cancel(core, emitted.id)
 
-    assert (asked.status, asked.cancel_requested_at) == (TriggerStatus.CLAIMED, NEW_YEAR)
+    assert (requested.status, requested.cancel_requested_at) == (TriggerStatus.CLAIMED, NEW_YEAR)
     assert core.do(core.claims.cancel_requests, 3) == [running.seq]
     assert core.do(core.claims.cancel_requests, 4) == []
 

@@ -142,7 +142,7 @@ def test_attempts_that_ended_with_the_process_are_not_spent(core, clock):
     assert move.not_before == pytest.approx(clock.now() + RetryPolicy().backoff(emitted.id, 1))
 
 
-def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
+def test_poison_trigger_runs_alone_at_the_third_start_and_is_then_dead(core):
     poison = emit(core)
     crash_while_running(core, epoch=1)
     crash_while_running(core, epoch=2)
@@ -161,20 +161,20 @@ def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
     assert claim_all(core, epoch=4) == []
 
 
-def test_innocent_triggers_beside_a_poison_trigger_survive(core):
+def test_triggers_beside_a_poison_trigger_are_not_dead_lettered(core):
     poison = emit(core)
-    innocent = [emit(core) for _ in range(15)]
+    others = [emit(core) for _ in range(15)]
     crash_while_running(core, epoch=1)
     crash_while_running(core, epoch=2)
     claims = {claim.id: claim for claim in claim_all(core, epoch=3)}
-    for one in innocent:
+    for one in others:
         ack(core, start(core, claims[one.id], alone=True), Succeeded())
     start(core, claims[poison.id], alone=True)
 
     reclaimed = core.do(core.claims.reclaim, 4)
 
     assert reclaimed.poisoned == [poison.id]
-    assert {look(core, one.id).status for one in innocent} == {TriggerStatus.DONE}
+    assert {look(core, one.id).status for one in others} == {TriggerStatus.DONE}
 
 
 def test_crashes_beside_others_make_no_dead_letter(core):

@@ -116,7 +116,7 @@ def test_active_key_is_refused_beside_a_key_for_ever(core):
         insert_trigger(core, id="b", dedup_key="k", dedup_scope="active")
 
 
-def test_any_number_of_rows_without_a_key_is_let_in(core):
+def test_any_number_of_rows_without_a_key_is_permitted(core):
     for name in "abc":
         insert_trigger(core, id=name)
 
@@ -169,7 +169,7 @@ SPECIFIED_COLUMNS = {
 }
 
 
-def test_table_has_every_column_of_the_seed_and_the_contract(core):
+def test_table_has_every_column_of_the_specification(core):
     columns = {row["name"] for row in core.rows("PRAGMA table_info(triggers)")}
 
     contract = "workflow task_id schedule_id nominal_at lane dedup_scope due_at lease_token claimed_epoch started_at "

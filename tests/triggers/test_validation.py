@@ -53,7 +53,7 @@ def make_circular() -> dict[str, object]:
 
 
 def accept_spec(**changes):
-    return accept(a_trigger(**changes), NEW_YEAR, "minted", payload_max_bytes=LIMIT)
+    return accept(a_trigger(**changes), NEW_YEAR, "generated", payload_max_bytes=LIMIT)
 
 
 REFUSED = {
@@ -133,22 +133,22 @@ def test_unacceptable_spec_is_refused_in_a_sentence_and_leaves_no_row(core, chan
     assert core.rows("SELECT id FROM triggers") == []
 
 
-NAMED = ["workflow", "session_id", "task_id", "dedup_key", "id"]
+NAME_FIELDS = ["workflow", "session_id", "task_id", "dedup_key", "id"]
 FORBIDDEN = ["", " ", "a b", "a/b", "a\\b", "a'b", 'a"b', "a\nb", "a\n", "\ta", "a\x00b", "a\x7fb", "é", "名", "a😀"]
 FORBIDDEN += ["a,b", "a;b", "a=b", "a#b", "a%b", "a?b", "a&b", "a*b", "a(b", "a<b", "a[b", "a{b", "a|b", "a~b", "a$b"]
 FORBIDDEN += ["\ud800", "a" * 201]
 
 
-@pytest.mark.parametrize("field", NAMED)
+@pytest.mark.parametrize("field", NAME_FIELDS)
 @pytest.mark.parametrize("name", [*FORBIDDEN, b"a", 7, HUGE], ids=lambda name: ascii(name)[:20] if name != HUGE else "")
 def test_names_keys_and_ids_with_forbidden_characters_are_refused(field, name):
     with pytest.raises(InvalidInput, match=f"^{field} .*1 to 200 characters"):
         accept_spec(**{field: name})
 
 
-@pytest.mark.parametrize("field", NAMED)
+@pytest.mark.parametrize("field", NAME_FIELDS)
 @pytest.mark.parametrize("name", ["a", "A-Z.a_z:0@9+", "x" * 200])
-def test_names_keys_and_ids_out_of_the_allowed_characters_pass(field, name):
+def test_names_keys_and_ids_of_the_allowed_characters_are_accepted(field, name):
     assert getattr(accept_spec(**{field: name}), field) == name
 
 
@@ -168,8 +168,8 @@ def test_options_that_repeat_the_defaults_change_nothing():
     assert accept_spec(priority=10) == accept_spec()
 
 
-def test_trigger_without_an_id_gets_a_minted_id():
-    assert accept_spec().id == "minted"
+def test_trigger_without_an_id_gets_the_generated_id():
+    assert accept_spec().id == "generated"
     assert not accept_spec().id_given
     assert accept_spec(id="mine").id_given
 
@@ -307,7 +307,9 @@ def test_any_json_object_that_is_accepted_reads_back_equal(payload):
 
 
 @settings(max_examples=50)
-@given(st.text(max_size=300), st.sampled_from([*NAMED, "source", "description", "dedup_scope", "supersedes", "at"]))
+@given(
+    st.text(max_size=300), st.sampled_from([*NAME_FIELDS, "source", "description", "dedup_scope", "supersedes", "at"])
+)
 def test_any_text_in_any_field_is_accepted_or_refused_without_a_crash(text, field):
     try:
         row = accept_spec(**{field: text})
