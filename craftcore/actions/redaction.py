@@ -1,24 +1,25 @@
 """The redaction of secrets in text from outside, before it is read or stored.
 
-A secret is found as it is, and as JSON, JavaScript, URLs, HTML, quoted-printable, hexadecimal and base64 spell it. Each
-character may be spelt in another way. Case does not matter; line breaks and the zero bytes of UTF-16 may come between
-the characters. A secret that was compressed, encrypted or reversed is not found.
+A secret is found as it is, and as libraries write it into JSON, JavaScript, URLs, HTML, quoted-printable, hexadecimal
+and base64. Case does not matter. Line breaks, in an SMTP reply with its code, and the zero bytes of UTF-16 and UTF-32
+may come between the characters.
 
-The search is a Shift-And automaton (Baeza-Yates and Gonnet): one bit for each byte of each form of each secret, and one
-step for each byte of the text. A backslash of a secret matches a run of them. The work grows with the text, whatever
-the secret and the text say. A pass backwards from the ends that were found gives the beginnings.
+A secret with an escape that it does not need, or with escapes of two kinds, is not found. Escapes that are escaped
+again are found for JSON in JSON and URLs in URLs only. A compressed, encrypted or reversed secret is not found.
 """
 
 from __future__ import annotations
 
+import json
+import quopri
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from string import punctuation
+from html import escape
 from time import sleep
-
-from craftcore.actions.escapes import HALF, WIDEST, gaps, read_characters
+from typing import NamedTuple
+from urllib.parse import quote
 
 MASK = "***"
 
@@ -29,33 +30,64 @@ LEAST_BASE64 = 6
 """Characters that base64 must have of a secret: fewer stand in many a word."""
 
 PIECE = 16 << 10
-"""Bytes that are searched at once: an expression holds the interpreter while it searches."""
+"""Bytes that are searched at once, in C, which other threads wait for."""
 
-STEPS = 256
-"""Steps of the automaton before other threads may go on. Else they wait for the interpreter's switch interval, 5 ms."""
+_LINE_END = rb"(?:\r\n|\n|\r\Z|\\r\\n|\\n|\0\0?\0?)"
+_GAPS = (
+    re.compile(_LINE_END),
+    re.compile(_LINE_END + rb"(?:\d{3}[ -])?[ \t]?"),
+    re.compile(rb"=\r\n|=\n|=\r?\Z"),
+)
+_BEHIND = re.compile(rb"[a-z0-9+/_-]?={0,2}")
+_URL_SAFE = ("", "/", "!*'()", "!#$&'()*+,/:;=?@")
+_APOSTROPHES = ("'", "&#x27;", "&#39;", "&#039;", "&apos;")
+_QUOTES = ('"', "&quot;", "&#34;")
+_NUMBERED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
+_MORE_NUMBERED = _NUMBERED | {ord(sign): f"\\u{ord(sign):04x}" for sign in "'+`"}
 
-_LOOKED_AHEAD = 8
-_BACKSLASH = 0x5C
-_ESCAPED = frozenset(punctuation.encode()) - {_BACKSLASH}
-_SHORT = {0x0A: b"n", 0x0D: b"r", 0x09: b"t", 0x08: b"b", 0x0C: b"f"}
-_BEHIND = re.compile(rb"[A-Za-z0-9+/_-]?={0,2}")
+
+class _Form(NamedTuple):
+    """A secret in lower case, as a text may have it. `least`: the bytes that count as a part of it; 0 for none.
+    `is_shared`: the next base64 character has bits of the secret, too."""
+
+    content: bytes
+    least: int
+    is_shared: bool = False
+
+    def find_all(self, text: bytes, *, is_cut: bool) -> Iterator[tuple[int, int]]:
+        """Yield its beginnings and ends: of overlapping ones the first and the last, of a cut text a part at its
+        end."""
+        size, start = len(self.content), text.find(self.content)
+        while start >= 0:
+            end = start + size
+            behind = _BEHIND.match(text, end) if self.is_shared else None
+            yield start, end if behind is None else behind.end()
+            overlapping = text.rfind(self.content, start + 1, end + size - 1)
+            start = text.find(self.content, end) if overlapping < 0 else overlapping
+        if is_cut and self.least:
+            begun, start = self.content[: self.least], max(0, len(text) - size + 1)
+            while (start := text.find(begun, start)) >= 0:
+                if self.content.startswith(text[start:]):
+                    yield start, len(text)
+                    break
+                start += 1
 
 
 class Scrubber:
-    """Replaces these secrets, however they are spelt."""
+    """Replaces these secrets, as they are and as libraries write them."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         texts = {text for secret in secrets for text in (secret, secret.strip()) if text.strip()}
-        self._automaton = _automaton(frozenset(texts)) if texts else None
+        self._forms = _forms(frozenset(texts))
 
     @property
     def has_secrets(self) -> bool:
-        return self._automaton is not None
+        return bool(self._forms)
 
     @property
     def longest(self) -> int:
         """How many bytes must be seen at once for none to be seen in part only."""
-        return 0 if self._automaton is None else self._automaton.longest * WIDEST
+        return _measure_longest(self._forms)
 
     def text(self, text: str) -> str:
         return self.bytes(text.encode(errors="surrogatepass")).decode(errors="surrogatepass")
@@ -69,10 +101,8 @@ class Scrubber:
     def bytes(self, content: bytes, *, is_cut: bool = False) -> bytes:
         """Return the bytes without the secrets. `is_cut`: the text is truncated, so a part of a secret at its end is
         replaced, too."""
-        if self._automaton is None:
-            return content
         kept, position = bytearray(), 0
-        for start, end in self._automaton.find_all(content, is_cut=is_cut):
+        for start, end in sorted(_find_all(self._forms, content, is_cut)):
             if position == 0 or start >= position:
                 kept += content[position:start]
                 kept += MASK.encode()
@@ -80,188 +110,81 @@ class Scrubber:
         return bytes(kept + content[position:]) if position else content
 
 
-class _Automaton:
-    """Finds a set of secrets. Bit i of a state: the text up to here ends with the bytes up to the i-th of its form."""
+def _find_all(forms: tuple[_Form, ...], content: bytes, is_cut: bool) -> set[tuple[int, int]]:
+    """Return the beginnings and ends of the secrets. The pieces that are searched overlap by the longest of them."""
+    spans: set[tuple[int, int]] = set()
+    longest = _measure_longest(forms)
+    step = max(PIECE, longest)
+    for begin in range(0, len(content) if forms else 0, step):
+        if begin:
+            sleep(0)
+        first, end = max(0, begin - longest), begin + step
+        found = _find_in_piece(forms, content[first:end].lower(), is_cut=is_cut and end >= len(content))
+        spans |= {(first + low, first + high) for low, high in found}
+    return spans
 
-    def __init__(self, secrets: frozenset[str]) -> None:
-        self._masks = [0] * 256
-        self._first = self._last = self._part = self._shared = 0
-        self.longest = 0
-        heads, bit = set(), 0
-        for accepted, least, is_shared in (form for secret in secrets for form in _forms(secret)):
-            for place, some in enumerate(accepted):
-                for byte in some:
-                    self._masks[byte] |= 1 << (bit + place)
-            size = len(accepted)
-            self._first |= 1 << bit
-            self._last |= 1 << (bit + size - 1)
-            self._shared |= int(is_shared) << (bit + size - 1)
-            self._part |= ((1 << size - 1) - (1 << least - 1)) << bit if least else 0
-            heads.add(_head(accepted))
-            self.longest = max(self.longest, size)
-            bit += size
-        begin = {byte for byte, mask in enumerate(self._masks) if mask & self._first}
-        heads |= {_after_gap(escape, rest) for escape, rest in _escaped_heads(begin)}
-        # A class comes first, and no flag for the case: so the search skips what begins nothing at the speed of C.
-        self._begins = re.compile(_join_alternatives(bytes(begin) + b"\\%&=+") + b"(?:%s)" % b"|".join(sorted(heads)))
 
-    def find_all(self, content: bytes, *, is_cut: bool) -> list[tuple[int, int]]:
-        """Return where the secrets stand, in order. Two overlap where a sign of base64 has bits of both."""
-        spans, ends = [], self._secret_ends(content, is_cut)
-        while ends:
-            high, states = ends[-1]
-            low, joined = self._start(content, ends)
-            if joined & self._part:
-                high = len(content)
-            elif states & self._shared and (behind := _BEHIND.match(content, high)):
-                high = behind.end()
-            spans.append((low, high))
-        return spans[::-1]
+def _find_in_piece(forms: tuple[_Form, ...], piece: bytes, *, is_cut: bool) -> Iterator[tuple[int, int]]:
+    """Yield what is found in the piece as it is, and in the piece without its line breaks."""
+    for gap in (None, *_GAPS):
+        text = piece if gap is None else gap.sub(b"", piece)
+        if gap is not None and len(text) == len(piece):
+            continue
+        if found := [span for form in forms for span in form.find_all(text, is_cut=is_cut)]:
+            places = range(len(piece)) if gap is None else _find_kept_places(piece, gap)
+            for start, end in found:
+                yield places[start], len(piece) if is_cut and end == len(text) else places[end - 1] + 1
 
-    def _secret_ends(self, content: bytes, is_cut: bool) -> list[tuple[int, int]]:
-        """Return each place where a secret ends, or a part of one that is cut off, with the states there."""
-        masks, first, last, size = self._masks, self._first, self._last, len(content)
-        ends: list[tuple[int, int]] = []
-        ahead: dict[int, int] = {}
-        at = 0
-        while True:
-            if not ahead:
-                at = self._next_secret(content, at)
-            state = ahead.pop(at, 0)
-            over = state & last
-            if is_cut and size - at < WIDEST and state & self._part and (at == size or HALF.fullmatch(content, at)):
-                over |= state & self._part
-            if over:
-                ends.append((at, over))
-            if at == size:
-                return ends
-            begun = state << 1 | first
-            same = state if content[at] == _BACKSLASH else 0
-            for character, end in read_characters(content, at):
-                reached = (begun | same) & masks[character[0]]
-                same = 0
-                for byte in character[1:]:
-                    reached = reached << 1 & ~first & masks[byte]
-                if not reached:
-                    continue
-                ahead[end] = ahead.get(end, 0) | reached
-                if between := reached & ~last:
-                    for place in gaps(content, end):
-                        ahead[place] = ahead.get(place, 0) | between
-            at += 1
-            if not at % STEPS:
-                sleep(0)
 
-    def _next_secret(self, content: bytes, at: int) -> int:
-        """Return the next place where a secret may begin; the end of the content when there is none."""
-        for begin in range(at, len(content), PIECE):
-            if begin > at:
-                sleep(0)
-            found = self._begins.search(content, begin, begin + PIECE + _LOOKED_AHEAD)
-            if found is not None:
-                return found.start()
-        return len(content)
+def _find_kept_places(piece: bytes, gap: re.Pattern[bytes]) -> Sequence[int]:
+    """Return the places of the bytes that a piece has without its gaps."""
+    spans = [found.span() for found in gap.finditer(piece)]
+    kept = zip([0, *(end for _, end in spans)], [*(start for start, _ in spans), len(piece)], strict=True)
+    return [place for start, end in kept for place in range(start, end)]
 
-    def _start(self, content: bytes, ends: list[tuple[int, int]]) -> tuple[int, int]:
-        """Return the beginning of the secrets that end last, with the states of their ends, which leave the list."""
-        at, states = ends.pop()
-        joined = states
-        behind, alive, low = {at: states}, at, at
-        while at and alive - at < WIDEST:
-            at -= 1
-            if not at % STEPS:
-                sleep(0)
-            state, starts = self._states_before(content, at, behind)
-            if starts:
-                low = at
-                if not state and not self._is_jumped(content, at, behind):
-                    return low, joined
-            if ends and ends[-1][0] == at:
-                joined |= ends[-1][1]
-                state |= ends.pop()[1]
-            behind.pop(at + WIDEST, None)
-            if state:
-                behind[at], alive = state, at
-        return low, joined
 
-    def _states_before(self, content: bytes, at: int, behind: dict[int, int]) -> tuple[int, bool]:
-        """Return the states from which the text goes on from `at` to an end, and whether a secret begins there."""
-        masks, first, state, starts = self._masks, self._first, 0, False
-        is_run = content[at] == _BACKSLASH
-        for character, end in read_characters(content, at):
-            reached = behind.get(end, 0)
-            for place in gaps(content, end):
-                reached |= behind.get(place, 0) & ~self._last
-            for byte in character[:0:-1]:
-                reached = (reached & masks[byte] & ~first) >> 1
-            reached &= masks[character[0]]
-            if is_run:
-                state, is_run = state | reached, False
-            starts = starts or bool(reached & first)
-            state |= (reached & ~first) >> 1
-        return state, starts
-
-    def _is_jumped(self, content: bytes, at: int, behind: dict[int, int]) -> bool:
-        """Return whether a character that is spelt across this place leads to one of the ends."""
-        return any(any(self._states_before(content, place, behind)) for place in range(max(0, at - WIDEST), at))
+def _measure_longest(forms: tuple[_Form, ...]) -> int:
+    """Return the bytes of the longest form in UTF-32, and of some line breaks."""
+    return max((4 * len(form.content) + 64 for form in forms), default=0)
 
 
 @lru_cache(maxsize=32)
-def _automaton(secrets: frozenset[str]) -> _Automaton:
-    return _Automaton(secrets)
+def _forms(secrets: frozenset[str]) -> tuple[_Form, ...]:
+    return tuple({form for secret in secrets for form in _spell(secret)})
 
 
-def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
-    """Yield the bytes that each place of a form accepts, and the number of places that count as a part of it. The last
-    item is whether the next base64 character has bits of the secret."""
-    content = secret.encode(errors="surrogatepass")
+def _spell(secret: str) -> Iterator[_Form]:
     part = secret[: min(LEAST_PART, len(secret) - 1)]
-    yield [_match_any_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False
+    for text, begun in zip(_escape(secret), _escape(part), strict=True):
+        yield _Form(text.lower(), len(begun))
+    content = secret.encode(errors="surrogatepass")
     if len(content) >= LEAST_PART:
-        yield [_match_any_case(sign.encode()) for sign in content.hex()], LEAST_PART, False
+        yield _Form(content.hex().encode(), LEAST_PART)
     for before in range(3):
         bits = 8 * (before + len(content))
-        text = b64encode(bytes(before) + content).decode()[-(-8 * before // 6) : bits // 6]
+        text = b64encode(bytes(before) + content)[-(-8 * before // 6) : bits // 6].lower()
         if len(text) >= LEAST_BASE64:
-            accepted = [{"+": b"+-", "/": b"/_"}.get(sign, _match_any_case(sign.encode())) for sign in text]
-            yield accepted, LEAST_PART, bool(bits % 6)
+            yield _Form(text, LEAST_PART, bool(bits % 6))
+            yield _Form(text.translate(bytes.maketrans(b"+/", b"-_")), LEAST_PART, bool(bits % 6))
 
 
-def _match_any_case(byte: bytes) -> bytes:
-    return bytes({*byte.lower(), *byte.upper()})
-
-
-def _head(accepted: list[bytes]) -> bytes:
-    """Return a pattern of the first three places. At a place an escape or a gap may stand, and then anything."""
-    if len(accepted) <= LEAST_PART:
-        return _after_gap(accepted[0], b"")
-    specials = b"\\%&=+\r\n\0"
-    second, third = _join_alternatives(accepted[1]), _join_alternatives(accepted[2] + specials)
-    return _after_gap(accepted[0], b"(?:%s%s|%s)" % (second, third, _join_alternatives(specials)))
-
-
-def _escaped_heads(begin: set[int]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
-    spelt = b"|".join(
-        _join_alternatives(_match_any_case(b"%x" % (byte >> 4)))
-        + _join_alternatives(_match_any_case(b"%x" % (byte & 15)))
-        for byte in sorted(begin)
-    )
-    yield b"%=", b"(?:25|%s)" % spelt
-    yield b"&", b"[#A-Za-z]"
-    escaped = bytes(sorted(begin & _ESCAPED)) + b"".join(
-        _match_any_case(_SHORT[byte]) for byte in sorted(begin & _SHORT.keys())
-    )
-    is_ascii = all(byte < 128 for byte in begin)
-    number = rb"[uU](?:\{|00(?:%s))|[xX](?:%s)" % (spelt, spelt) if is_ascii else b"[uUxX]"
-    yield b"\\", b"(?:%s|%s)" % (_join_alternatives(b"\\" + escaped), number)
-    if 0x20 in begin:
-        yield b"+", b""
-
-
-def _after_gap(first: bytes, rest: bytes) -> bytes:
-    return b"(?<=%s)%s" % (_join_alternatives(first), rest)
-
-
-def _join_alternatives(some: bytes) -> bytes:
-    return b"[%s]" % b"".join(re.escape(bytes([byte])) for byte in sorted(set(some)))
+def _escape(text: str) -> Iterator[bytes]:
+    """Yield the text as libraries write it, the same number of forms for each text."""
+    content = text.encode(errors="surrogatepass")
+    yield content
+    for plain in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+        for escaped in (plain, plain.translate(_NUMBERED), plain.replace('\\"', "\\u0022").translate(_MORE_NUMBERED)):
+            for form in (escaped, escaped.replace("/", "\\/")):
+                yield form.encode(errors="surrogatepass")
+                yield json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
+    yield text.encode("unicode_escape")
+    for safe in _URL_SAFE:
+        quoted = quote(content, safe=safe)
+        for form in (quoted, quoted.replace("%20", "+"), quote(quoted, safe=safe)):
+            yield form.encode()
+    for quote_mark in _QUOTES:
+        for apostrophe in _APOSTROPHES:
+            form = escape(text, quote=False).replace('"', quote_mark).replace("'", apostrophe)
+            yield form.encode(errors="surrogatepass")
+            yield form.encode("ascii", "xmlcharrefreplace")
+    yield quopri.encodestring(content).replace(b"=\n", b"")

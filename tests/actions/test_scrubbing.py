@@ -1,11 +1,10 @@
-"""The scrubbing of secrets from text: every encoding, and secrets without their end."""
+"""The scrubbing of secrets from text: the encodings of libraries, and secrets without their end."""
 
 from __future__ import annotations
 
 import html
 import json
 import quopri
-import re
 import sys
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Callable
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from craftcore.actions.redaction import LEAST_PART, MASK, PIECE, Scrubber, _automaton
+from craftcore.actions.redaction import LEAST_PART, MASK, PIECE, Scrubber
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
@@ -26,35 +25,22 @@ SIGNS = st.characters(min_codepoint=33, max_codepoint=126)
 SECRETS = st.text(SIGNS, min_size=8, max_size=40)
 PASSWORDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=8, max_size=24)
 
-CHARACTER_ENCODINGS: list[Callable[[str], str]] = [
-    str,
-    lambda one: f"\\u{ord(one):04x}",
-    lambda one: f"\\u{ord(one):04X}",
-    lambda one: f"\\\\u{ord(one):04x}",
-    lambda one: f"\\u{{{ord(one):x}}}",
-    lambda one: f"\\x{ord(one):02x}",
-    lambda one: f"%{ord(one):02x}",
-    lambda one: f"%{ord(one):02X}",
-    lambda one: f"%25{ord(one):02X}",
-    lambda one: f"&#{ord(one)};",
-    lambda one: f"&#0{ord(one)};",
-    lambda one: f"&#x{ord(one):X};",
-    lambda one: f"={ord(one):02X}",
-    lambda one: html.escape(one),
-    lambda one: json.dumps(one)[1:-1],
-    lambda one: one.upper(),
-    lambda one: f"{one}\r\n",
-    lambda one: f"{one}\n 550-"[: len(one) + 1],
-    lambda one: f"{one}\n550-",
-]
+NUMBERS = {ord(sign): f"\\u{ord(sign):04X}" for sign in "<>&"}
+MORE_NUMBERS = {ord(sign): f"\\u{ord(sign):04X}" for sign in "<>&'+`"}
 
 TEXT_ENCODINGS: list[Callable[[str], str]] = [
     str,
     lambda text: json.dumps(text)[1:-1],
     lambda text: json.dumps(json.dumps(text))[3:-3],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),
+    lambda text: json.dumps(text)[1:-1].translate(NUMBERS),
+    lambda text: json.dumps(text)[1:-1].replace('\\"', "\\u0022").translate(MORE_NUMBERS),
     lambda text: html.escape(text),
+    lambda text: html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+    lambda text: html.escape(text, quote=False).encode("ascii", "xmlcharrefreplace").decode(),
     lambda text: quote(text),
+    lambda text: quote(text, safe="!*'()"),
+    lambda text: quote_plus(text, safe="!*'()"),
     lambda text: quote(text, safe=""),
     lambda text: quote(quote(text, safe=""), safe=""),
     quote_plus,
@@ -63,17 +49,24 @@ TEXT_ENCODINGS: list[Callable[[str], str]] = [
     lambda text: text.encode().hex().upper(),
 ]
 
-
-@given(SECRETS, st.data())
-def test_secret_is_masked_with_each_character_escaped_differently(secret, data):
-    encoded = "".join(data.draw(st.sampled_from(CHARACTER_ENCODINGS))(one) for one in secret[:-1]) + secret[-1]
-
-    assert Scrubber([secret]).text(f"<{encoded}>") == f"<{MASK}>"
+LINE_ENDS = ("\n", "\r\n", "=\r\n", "\r\n ", "\r\n550-", "\\r\\n", "\\n")
 
 
 @given(PASSWORDS, st.sampled_from(TEXT_ENCODINGS))
 def test_secret_is_masked_in_every_common_encoding(secret, spell):
     assert Scrubber([secret]).text(f"<{spell(secret)}>") == f"<{MASK}>"
+
+
+@given(SECRETS, st.sampled_from(OF_A_TEXT), st.sampled_from(LINE_ENDS), st.data())
+def test_secret_across_lines_is_masked(secret, spell, line_end, data):
+    spelt = spell(secret)
+    assume("\\n" not in spelt.lower())
+    if "=\n" in spelt:
+        line_end = "=\r\n"
+    middle = data.draw(st.integers(min_value=1, max_value=len(spelt) - 1))
+
+    assert MASK in Scrubber([secret]).text(f"<{spelt[:middle]}{line_end}{spelt[middle:]}>")
+    assert Scrubber([secret]).text(f"<{line_end.join(secret)}>") == f"<{MASK}>"
 
 
 @given(SECRETS, st.binary(max_size=5), st.binary(max_size=5), st.sampled_from([b64encode, urlsafe_b64encode]))
@@ -126,9 +119,7 @@ def test_scrubber_without_secrets_replaces_nothing():
 
 
 @pytest.mark.parametrize("before", [PIECE - 30, PIECE - 9, PIECE - 2, PIECE - 1, PIECE, 3 * PIECE - 1])
-@pytest.mark.parametrize(
-    "spell", [str, quote, lambda text: text.encode().hex(), lambda text: f"\\u00{ord(text[0]):x}{text[1:]}"]
-)
+@pytest.mark.parametrize("spell", [str, quote, lambda text: text.encode().hex(), lambda text: "\r\n".join(text)])
 def test_secret_across_a_piece_boundary_is_masked(before, spell):
     content = b"." * before + spell("a&b-secret").encode() + b"." * PIECE
 
@@ -141,12 +132,12 @@ def test_secret_across_a_piece_boundary_is_masked(before, spell):
         (["secret-1"], "secret-1secret-1", "******"),
         (["aaaa"], "aaaaaa", "***"),
         (["one-two", "two-three"], "<one-two-three>", "<***>"),
-        (["41bcdef", "key-Abcdef"], "<key-%41bcdef>", "<***>"),
         (["41bcdef", "key-Abcdef"], "<41bcdef41bcdef>", "<******>"),
         (["abcd&ef"], "?token=abcd%26ef", "?token=***"),
+        (["abab"], "<ababababab ababa>", "<*** ***a>"),
         (["a\\b"], "<a\\\\\nb>", "<***>"),
-        (["\ud83d\ude00 smile"], "<\\ud83d\\ude00+smile>", "<***>"),
-        (["caf\xe9-secret"], "<caf\\xe9-secret> <caf\\xc3\\xa9-secret>", "<***> <***>"),
+        (["\ud83d\ude00 smile"], "<\\ud83d\\ude00 smile>", "<***>"),
+        (["caf\xe9-secret"], "<caf\\xe9-secret>", "<***>"),
         (["<<<<>"], "<<<<<<<>", "<<<***"),
     ],
 )
@@ -154,18 +145,18 @@ def test_secrets_that_touch_or_overlap_are_masked_without_other_text(secrets, te
     assert Scrubber(secrets).text(text) == left
 
 
-@pytest.mark.parametrize("text", ["<#4 %3", "<#4 ", "<#4 \\"])
+@pytest.mark.parametrize("text", ["<%234%20", "<#4 ", "<#4 =\r"])
 def test_partial_secret_after_a_shorter_secret_is_masked(text):
     assert Scrubber(["#4 5", "#4"]).bytes(text.encode(), is_cut=True) == b"<***"
 
 
 def test_scrubber_head_reads_only_the_beginning_of_a_long_text():
-    scrubber = Scrubber(["one-secret"])
-    text = "." * 95 + "one-secret" + "one-secre%74" * 100_000
+    scrubber = Scrubber(["one&secret"])
+    text = "." * 95 + "one&secret" + "one%26secret" * 100_000
 
     assert scrubber.head(text, 100)[:101] == "." * 95 + "***" + "***"
     assert len(scrubber.head(text, 100)) < 101 + scrubber.longest
-    assert scrubber.head("my one-secret", 100) == "my ***"
+    assert scrubber.head("my one&secret", 100) == "my ***"
 
 
 SLOW = ["s" * 64, "sk-" + "x1Y" * 1000, "a\\\\b" * 3, "\\" * 400, "a" + "\\" * 40 + "b", "&#38;" * 9]
@@ -186,16 +177,6 @@ def test_scrubber_work_is_linear_in_the_text_for_any_secret(secret):
 
         assert run <= MOST_LINES * len(once), unit[:20]
         assert count_lines(scrubber, twice) <= 2.1 * run + 500, unit[:20]
-
-
-@pytest.mark.parametrize("secret", SLOW)
-def test_scrubber_skip_pattern_contains_no_repetition(secret):
-    """Without a repetition, the search reads a fixed number of bytes at each place."""
-    pattern = _automaton(frozenset([secret]))._begins.pattern
-    plain = re.sub(rb"\\.|\[(?:\\.|[^]])*\]", b"", pattern, flags=re.DOTALL)
-
-    assert not set(plain) & set(b"*+{")
-    assert b"?" not in plain.replace(b"(?:", b"").replace(b"(?<=", b"")
 
 
 MOST_LINES = 400
