@@ -360,19 +360,19 @@ def test_gauges_show_the_state_of_the_database(tmp_path):
     a_world(tmp_path / "agent.db")
     core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
     with core.reading() as reader:
-        found = read_gauges(reader, core.clock.now(), claims_live=True)
+        counts, found = read_gauges(reader, core.clock.now(), claims_live=True)
         [dead] = reader.fetch_tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
         [questions] = reader.fetch_tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
 
-    assert found.held
-    assert found.schedules_held is False
-    assert found.safe_mode is False
-    assert found.in_doubt == 1
-    assert (found.triggers["dead"], found.questions) == (dead[0], questions[0])
-    assert found.questions > 0 < dead[0]
-    assert found.triggers["due"] == 1
-    assert found.ready_age == 60
-    assert found.epoch > 1
+    assert found["held"]
+    assert not found["schedules_held"]
+    assert not found["safe_mode"]
+    assert found["activities_unknown"] == 1
+    assert (counts["dead"], found["questions_open"]) == (dead[0], questions[0])
+    assert found["questions_open"] > 0 < dead[0]
+    assert counts["due"] == 1
+    assert found["ready_age_seconds"] == 60
+    assert found["epoch"] > 1
 
 
 def test_claimed_unstarted_trigger_counts_as_waiting(core, clock):
@@ -380,9 +380,9 @@ def test_claimed_unstarted_trigger_counts_as_waiting(core, clock):
     clock.advance(30)
     core.do(core.claims.claim, epoch=1, limit=1)
     with core.reading() as reader:
-        found = read_gauges(reader, clock.now(), claims_live=True)
+        counts, found = read_gauges(reader, clock.now(), claims_live=True)
 
-    assert (found.triggers["claimed"], found.ready_age) == (1, 30)
+    assert (counts["claimed"], found["ready_age_seconds"]) == (1, 30)
 
 
 def test_oldest_ready_trigger_is_found_by_live_indexes(core):

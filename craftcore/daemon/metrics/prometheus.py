@@ -5,12 +5,12 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from craftcore.daemon.metrics.counters import Counters
-from craftcore.daemon.metrics.gauge_store import Gauges, read_gauges
+from craftcore.daemon.metrics.gauge_store import read_gauges
 from craftcore.errors import CraftcoreError
 from craftcore.services import Services
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
@@ -20,22 +20,19 @@ from craftcore.version import installed_version
 READ_SECONDS = 2.0
 """Limit on the read of the gauges. A scrape without them is better than a late one."""
 
-OF_DATABASE = (
-    ("failed_lately", "failed_lately", "Triggers that FAILED within a day and were not discarded."),
-    ("ready_age_seconds", "ready_age", "How long the oldest due trigger waits; 0 when none does."),
-    ("activities_unknown", "in_doubt", "Irreversible activities in doubt, undecided."),
-    ("questions_open", "questions", "Questions that wait for a person."),
-    ("tasks_held", "held_tasks", "Live tasks that the code of this start does not fit."),
-    ("held", "held", "1 while everything is held, until ten minutes without a crash or `craftcore release`."),
-    (
-        "safe_mode",
-        "safe_mode",
-        "1 while scheduled and resumed work is held, until ten minutes without a crash or `craftcore release`.",
+OF_DATABASE = {
+    "failed_lately": "Triggers that FAILED within a day and were not discarded.",
+    "ready_age_seconds": "How long the oldest due trigger waits; 0 when none does.",
+    "activities_unknown": "Irreversible activities in doubt, undecided.",
+    "questions_open": "Questions that wait for a person.",
+    "tasks_held": "Live tasks that the code of this start does not fit.",
+    "held": "1 while everything is held, until ten minutes without a crash or `craftcore release`.",
+    "safe_mode": (
+        "1 while scheduled and resumed work is held, until ten minutes without a crash or `craftcore release`."
     ),
-    ("schedules_held", "schedules_held", "1 while schedules wait for the clock."),
-    ("epoch", "epoch", "The number of this start."),
-)
-"""Names of metrics, the fields of Gauges that they show, and their help."""
+    "schedules_held": "1 while schedules wait for the clock.",
+    "epoch": "The number of this start.",
+}
 
 OF_FILES = (
     ("database_bytes", "Size of the database file.", lambda path: path.stat().st_size),
@@ -54,14 +51,14 @@ def render(core: Services, counters: Counters, within: float = READ_SECONDS) -> 
             gauges = read_gauges(reader, core.clock.now(), claims_live=counters.has_booted)
     except (CraftcoreError, ValueError):  # a damaged row, which the engine will log and set aside; or no file
         gauges = None
-    registry = CollectorRegistry(auto_describe=False)
     build = {"version": installed_version(), "python": platform.python_version()}
     runs = InfoMetricFamily("craftcore_build", "What runs.", value=build)
-    registry.register(_Collector([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), runs]))
-    return generate_latest(registry)
+    return generate_latest(
+        _Metrics([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), runs])
+    )
 
 
-class _Collector(Collector):
+class _Metrics(Collector):
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self.metrics = metrics
 
@@ -75,19 +72,20 @@ def _counter_metrics(counters: Counters) -> Iterator[Metric]:
         yield metric
 
 
-def _database_metrics(gauges: Gauges | None) -> Iterator[Metric]:
+def _database_metrics(gauges: tuple[dict[str, int], dict[str, float]] | None) -> Iterator[Metric]:
     read = "1 when this scrape could read the database; without it there are no such gauges."
     yield _gauge("database_read", read, gauges is not None)
     if gauges is None:
         return
+    counts, values = gauges
     triggers = GaugeMetricFamily(
         "craftcore_triggers", "Triggers that are not settled, and dead ones.", labels=("state",)
     )
-    for state, count in gauges.triggers.items():
+    for state, count in counts.items():
         triggers.add_metric((state,), count)
     yield triggers
-    for name, field, text in OF_DATABASE:
-        yield _gauge(name, text, getattr(gauges, field))
+    for name, text in OF_DATABASE.items():
+        yield _gauge(name, text, values[name])
 
 
 def _file_metrics(core: Services) -> Iterator[Metric]:
