@@ -18,7 +18,6 @@ from craftcore.daemon.builtin_actions import with_ready_made
 from craftcore.daemon.config_reload import default_retry
 from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_declared
 from craftcore.daemon.doorbell import Doorbell
-from craftcore.daemon.epoch_end import clear_files, end_epoch, note_end
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
 from craftcore.daemon.notification_loop import NotificationLoop
@@ -118,9 +117,9 @@ async def running(
             )
             lock.note_files(writer.group_commit.files)
         except StorageFull as full:
-            note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
+            _note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
             raise
-        life.callback(clear_files, lock)
+        life.callback(_clear_files, lock)
         engine = Engine(
             app,
             core,
@@ -139,7 +138,7 @@ async def running(
             engine.hold_starts()
         app.attach(engine)
         life.callback(app.attach, None)
-        life.push_async_callback(end_epoch, core, engine, lock)
+        life.push_async_callback(_end_epoch, core, engine, lock)
         notices = NotificationService(core.triggers, rules)
         loops = (
             RetentionLoop(core, engine).run,
@@ -283,6 +282,40 @@ async def _consuming(
         if engine.failure is not None and isinstance(end, anyio.get_cancelled_exc_class()):
             end = engine.failure  # whoever ended the engine cancelled this as well
         raise end from end.__cause__
+
+
+def _clear_files(lock: DaemonLock) -> None:
+    """Forget the files before they are closed: the WAL is removed with its last connection, and that is in order."""
+    try:
+        lock.note_files(None)
+    except StorageError as error:
+        log.warning("lock.not_cleared", lock=lock.path, why=str(error))
+
+
+async def _end_epoch(core: Services, engine: Engine, lock: DaemonLock) -> None:
+    """Release the claims and note that the epoch ended in order. A failed database is left alone, and so is one whose
+    engine ended by itself: the next boot counts that as a crash.
+
+    On a full disk the lock file says that it ended in order, and the next boot hands back.
+    """
+    if engine.failure is None:
+        with anyio.CancelScope(shield=True):
+            try:
+                await engine.writer.commit(booting.end, core.claims, core.acts, engine.epoch)
+            except StorageFull as full:
+                if not _note_end(lock, core, full):
+                    raise
+
+
+def _note_end(lock: DaemonLock, core: Services, full: StorageFull) -> bool:
+    """Return whether the lock file says now that the epoch ended in order."""
+    try:
+        lock.note_end(core.clock.now())
+    except StorageError as error:
+        log.error("engine.end_not_noted", lock=lock.path, why=str(error), advice="the next start counts a crash")
+        return False
+    log.warning("engine.end_noted", lock=lock.path, why=full.message, hands_back="the next start")
+    return True
 
 
 def _sweep_drafts(path: Path) -> None:
