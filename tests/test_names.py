@@ -47,7 +47,7 @@ NOUNS_IN_ING = {"finding", "firing", "logging", "routing", "timing", "string", "
 
 ROLES = {
     *("__init__", "__main__", "model", "store", "service", "view", "commands", "command", "operate", "validation"),
-    *("quarantine", "quarantine_store", "operator_store", "listing_store", "schema"),
+    *("quarantine_store", "operator_store", "listing_store", "schema"),
     *("backup", "diff", "doctor", "emit", "export", "replay", "restore", "status", "verify"),
 }
 """Names that modules of several folders may have: the roles within a noun, and commands of the same name."""

@@ -4,6 +4,7 @@ daemon's bell after the commit."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -12,7 +13,7 @@ from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.texts import check_texts, text_of
-from craftcore.storage.damaged_rows import require_readable
+from craftcore.storage.damaged_rows import readable_text, require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.holds import Holds
@@ -28,7 +29,7 @@ from craftcore.tasks.model import (
     Task,
     TaskStatus,
 )
-from craftcore.tasks.quarantine import set_aside_corrupt_tasks
+from craftcore.tasks.quarantine_store import LIVE_TASKS, MESSAGES, fail_task, find_corrupt
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.task_end import TaskCloser
@@ -267,8 +268,27 @@ class TaskService:
         return self._tasks.get(tx, trigger_id) is not None
 
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:
-        """Fail the tasks that nothing can be done with, so that the others go on; what was wrong with each."""
-        return set_aside_corrupt_tasks(tx, self._triggers, self._ending)
+        """Repair each corrupt row and fail the tasks that cannot go on without it, so that all others go on. Return
+        what was wrong.
+
+        The trigger of such a task is DEAD. The trigger of a corrupt message is a dead letter, which can be sent again.
+        A corrupt activity is asked about.
+        """
+        found = find_corrupt(tx)
+        for table, corrupt in found:
+            if table is not LIVE_TASKS:
+                table.repair(tx, corrupt)
+            if table is MESSAGES and (trigger_id := readable_text(corrupt.row["trigger_id"])) is not None:
+                self._triggers.mark_undelivered(tx, trigger_id, corrupt.message)
+        for task_seq, wrong in {one.owner: one.message for _, one in reversed(found) if one.owner is not None}.items():
+            task = fail_task(tx, task_seq, wrong)
+            if task is None:
+                self._ending.ask_about_acts(tx, task_seq)
+                continue
+            if task.trigger_id is not None:
+                self._triggers.bury(tx, task.trigger_id, wrong)
+            self._ending.close(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
+        return [one.message for _, one in found]
 
     def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:
         self._triggers.refuse_held_key(tx, task.dedup_key, task.id)
