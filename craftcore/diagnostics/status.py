@@ -35,8 +35,7 @@ from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
-from craftcore.triggers.cut_off import counts_document
-from craftcore.triggers.listing_store import LATELY, TriggerLists
+from craftcore.triggers.listing_store import LATELY, TriggerLists, counts_document
 from craftcore.triggers.start_holds import read_holds
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
@@ -86,6 +87,18 @@ class Backoffs:
 
     count: int
     next_at: float | None
+
+
+def counts_document(counts: Mapping[str, int], *, claims_live: bool) -> dict[str, int]:
+    """Return the counts of `live_counts` once it is known whether any daemon works on the claims.
+
+    Before a daemon has booted, and while none runs, nothing is claimed and nothing runs. The claims that a dead daemon
+    left are due: the next boot takes them back. `cut_off`: how many of those due were running when their daemon ended.
+    """
+    if claims_live:
+        return {**counts, "cut_off": 0}
+    due = counts["due"] + counts["claimed"] + counts["running"]
+    return {**counts, "due": due, "claimed": 0, "running": 0, "cut_off": counts["running"]}
 
 
 class TriggerLists:

@@ -28,9 +28,8 @@ from craftcore.triggers.model import (
     TriggerStatus,
 )
 from craftcore.triggers.operator_store import OperatorStore
-from craftcore.triggers.spec_moments import MOMENT_TEXTS, with_moments
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.validation import ReadMoment, accept, show_value
+from craftcore.triggers.validation import MOMENT_TEXTS, ReadMoment, accept, show_value, with_moments
 
 
 class TriggerService:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -173,6 +174,23 @@ class MomentRead(NamedTuple):
 
 ReadMoment = Callable[[str, object, float, str | None], MomentRead]
 """(field, value, now, time zone, None: not known): the moment that a value means. Raises InvalidInput."""
+
+
+MOMENT_TEXTS = (str, timedelta)
+"""Moments of these types are read with the time zone of the machine."""
+
+
+def with_moments(spec: TriggerSpec, now: float, zone: str | None, read_moment: ReadMoment) -> TriggerSpec:
+    """Return the spec with moments in place of their texts. A time from now is a delay, which follows a clock that is
+    set back. `zone`: of the machine. Raises InvalidInput."""
+    if spec.expires_at is not None:
+        spec = replace(spec, expires_at=read_moment("expires_at", spec.expires_at, now, zone).at)
+    if spec.at is None:
+        return spec
+    given = read_moment("at", spec.at, now, zone)
+    if given.is_delay and spec.delay is None:
+        return replace(spec, at=None, delay=given.at - now)
+    return replace(spec, at=given.at)
 
 
 def moment(field: str, value: object) -> float:

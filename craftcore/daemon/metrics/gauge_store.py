@@ -7,8 +7,7 @@ from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
-from craftcore.triggers.cut_off import counts_document
-from craftcore.triggers.listing_store import LATELY, TriggerLists
+from craftcore.triggers.listing_store import LATELY, TriggerLists, counts_document
 
 OLDEST_READY = """
 SELECT min(due_at)
