@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.retention.epoch_store import KEPT
+from craftcore.retention.history_store import EPOCHS_KEPT
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
 from tests.support.activity_steps import DONE, an_activity
@@ -21,7 +21,7 @@ def epochs(core: VirtualCore) -> list[int]:
 
 
 def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
-    starts(core, KEPT + 3)
+    starts(core, EPOCHS_KEPT + 3)
     ended = clock.now()
     clock.advance(90 * DAY - 1)
     assert sweep(core, HISTORY_ONLY).rows == 0
@@ -30,23 +30,23 @@ def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
     assert clock.now() - ended == 90 * DAY
     assert dict(sweep(core, HISTORY_ONLY).removed) == {"epochs": 3}
 
-    assert epochs(core) == list(range(4, KEPT + 4))
+    assert epochs(core) == list(range(4, EPOCHS_KEPT + 4))
 
 
 def test_epochs_keep_the_newest_hundred_at_any_age(core, clock):
-    starts(core, KEPT + 1)
+    starts(core, EPOCHS_KEPT + 1)
     clock.advance(4_000 * DAY)
     assert sweep(core, only(bodies=DAY)).rows == 0
 
     sweep(core, HISTORY_ONLY)
 
-    assert epochs(core) == list(range(2, KEPT + 2))
+    assert epochs(core) == list(range(2, EPOCHS_KEPT + 2))
 
 
 def test_epoch_with_a_reference_is_kept(core, clock):
     """A claim, an activity in doubt, a workflow, a clock event and a release refer to one epoch each."""
-    starts(core, KEPT + 20)
-    an_activity(core, begin(core, epoch=KEPT + 20), DONE)
+    starts(core, EPOCHS_KEPT + 20)
+    an_activity(core, begin(core, epoch=EPOCHS_KEPT + 20), DONE)
     core.do(lambda tx: tx.run("UPDATE activity_log SET epoch = 3"))
     core.do(lambda tx: tx.run("INSERT INTO workflows (name, epoch) VALUES ('greet', 5)"))
     core.do(lambda tx: tx.run("INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (1, 'held', 1, 7)"))
@@ -58,11 +58,11 @@ def test_epoch_with_a_reference_is_kept(core, clock):
     sweep(core, HISTORY_ONLY)
 
     assert epochs(core)[:5] == [3, 5, 7, 9, 11]
-    assert epochs(core)[5:] == list(range(21, KEPT + 21))
+    assert epochs(core)[5:] == list(range(21, EPOCHS_KEPT + 21))
 
 
 def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock):
-    starts(core, KEPT + 20)
+    starts(core, EPOCHS_KEPT + 20)
     for epoch in (4, 6):
         emit(core)
         end(core, again(core, epoch=epoch), Succeeded())
@@ -74,7 +74,7 @@ def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock)
 
 
 def test_epoch_of_a_killed_daemon_ages_from_the_start(core, clock):
-    starts(core, KEPT + 1, ended=False)
+    starts(core, EPOCHS_KEPT + 1, ended=False)
     clock.advance(90 * DAY + HOUR)
 
     assert dict(sweep(core, HISTORY_ONLY).removed) == {"epochs": 1}
