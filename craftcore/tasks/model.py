@@ -59,14 +59,6 @@ class ResolvedBy(StrEnum):
     END = "end"  # of the task itself, or of an alternative
 
 
-RESUMED_BY = {
-    ResolvedBy.TIMER: Resume.TIMER,
-    ResolvedBy.SIGNAL: Resume.SIGNAL,
-    ResolvedBy.MESSAGE: Resume.MESSAGE,
-    ResolvedBy.ANSWER: Resume.ANSWER,
-    ResolvedBy.CHILD: Resume.CHILD,
-}
-
 MESSAGE = "message"
 """The event that a message to a task is."""
 

@@ -13,7 +13,7 @@ from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import PARENT_ENDED, Advance, TaskStore
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import WaitService, task_end_document
+from craftcore.tasks.waits import WaitService, end_text
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.service import TriggerService
 
@@ -117,7 +117,7 @@ class TaskCloser:
         for wait in self._waits.list_for_child(tx, child.id):
             now_ended = self._tasks.get_by_seq(tx, child.seq)
             parent = self._tasks.get_by_seq(tx, wait.task_seq)
-            has_ended_wait |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, task_end_document(now_ended))
+            has_ended_wait |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, end_text(now_ended))
         return has_ended_wait
 
 

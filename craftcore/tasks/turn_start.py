@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from craftcore.executions.trigger_view import Creator
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import RESUMED_BY, Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
+from craftcore.tasks.model import Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, MemoStore, split_failures
+from craftcore.tasks.wait_rules import resume_after
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import Claim, TriggerSource
@@ -102,9 +103,8 @@ class TurnStarter:
             return Resume.RESUME if reason in HANDED_BACK else Resume.RETRY
         if claim.source == TriggerSource.RESUME:
             return Resume.RESUME
-        if waits and (cause := waits[-1].resolved_by) is not None:
-            unasked = waits[-1].name.startswith((QuestionKind.STALE, QuestionKind.BUDGET))
-            return Resume.RESUME if unasked else RESUMED_BY.get(cause, Resume.RESUME)
+        if waits and waits[-1].resolved_by is not None:
+            return resume_after(waits[-1])
         return Resume.FIRST if task.turn == 1 else Resume.NEXT
 
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
-from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.mailbox_store import Mail, MailStore
 from craftcore.tasks.model import (
     MESSAGE,
     NewWait,
-    Question,
     QuestionStatus,
     ResolvedBy,
     Task,
@@ -30,6 +28,15 @@ from craftcore.tasks.model import (
 )
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.wait_rules import (
+    WaitEnd,
+    end_by_mail,
+    end_by_time,
+    find_first_due,
+    is_rest,
+    may_answer,
+    write_task_end,
+)
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
@@ -37,9 +44,6 @@ from craftcore.triggers.sources import wake_key
 
 MAILBOX_MAX = 10_000
 """Unread messages of one task; more are refused."""
-
-REST_SECONDS = 60.0
-"""A wait of this length renews a task's work budget, as does whatever comes from outside: it does not run away."""
 
 
 class StartedWait(NamedTuple):
@@ -107,23 +111,21 @@ class WaitService:
         At the deadline of the task, before its own time, it ends with the task: a task that is tried again waits
         again.
         """
-        waits = self._waits.list_open(tx, task.seq)
-        if not waits:
+        wait = find_first_due(self._waits.list_open(tx, task.seq))
+        if wait is None:
             return
-        wait = min(waits, key=lambda each: math.inf if each.due_at is None else each.due_at)
         question = self._questions.find_of_wait(tx, task.seq, wait.seq)
         if question is None and wait.kind is WaitKind.QUESTION:
             raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
+        end = end_by_time(question)
         if task.deadline_at is not None and task.deadline_at <= tx.now < (wait.due_at or math.inf):
-            self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
-        else:
-            self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
+            end = WaitEnd(ResolvedBy.END, "null")
+        self._waits.resolve(tx, wait.seq, end.cause, end.value_json)
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
         self._end_alternatives(tx, wait)
         assert task.trigger_id is not None, task
-        rested = tx.now - wait.created_at >= REST_SECONDS
-        self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=rested)
+        self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=is_rest(wait, tx.now))
 
     def deliver(
         self,
@@ -141,9 +143,8 @@ class WaitService:
         """
         mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
         for wait in self._waits.list_open(tx, task.seq):
-            if (brought := self._resolution_by(tx, wait, mail)) is not None:
-                self._mails.read(tx, mail, wait.seq)
-                return self.resolve(tx, task, wait, *brought)
+            if (end := self._end_by(tx, wait, mail)) is not None:
+                return self.resolve(tx, task, wait, end.cause, end.value_json)
         return False
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
@@ -160,28 +161,27 @@ class WaitService:
                 child = self._tasks.get(tx, wait.event or "")
                 if child is None or child.status.is_live:
                     return False
-                return self._waits.resolve(tx, wait.seq, ResolvedBy.CHILD, task_end_document(child))
+                return self._waits.resolve(tx, wait.seq, ResolvedBy.CHILD, end_text(child))
             case WaitKind.EVENT | WaitKind.QUESTION:
                 event = wait.event if wait.kind is WaitKind.EVENT else MESSAGE
                 for mail in self._mails.list_unread_of(tx, task.seq, event or ""):
                     json.loads(mail.payload_json)  # a mail that is none is set aside, and not brought
-                    if (brought := self._resolution_by(tx, wait, mail)) is not None:
-                        self._mails.read(tx, mail, wait.seq)
-                        return self._waits.resolve(tx, wait.seq, *brought)
+                    if (end := self._end_by(tx, wait, mail)) is not None:
+                        return self._waits.resolve(tx, wait.seq, end.cause, end.value_json)
         return False
 
-    def _resolution_by(self, tx: Transaction, wait: Wait, mail: Mail) -> tuple[ResolvedBy, str] | None:
-        """Return how this mail ends this wait, and with which value; None when it does not."""
-        if wait.kind is WaitKind.EVENT and wait.event == mail.event:
-            return (ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL), mail.payload_json
-        if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE and self._mails.is_of_person(tx, mail):
+    def _end_by(self, tx: Transaction, wait: Wait, mail: Mail) -> WaitEnd | None:
+        """Return how this mail ends this wait, and note that it was read. None when it does not."""
+        question = None
+        if may_answer(wait, mail.event) and self._mails.is_of_person(tx, mail):
             question = self._questions.find_of_wait(tx, wait.task_seq, wait.seq)
-            answer = answer_in(question, mail.payload_json) if question else None
-            if question is not None and answer is not None:
+        end = end_by_mail(wait, mail.event, mail.payload_json, question)
+        if end is not None:
+            if end.answer is not None and question is not None:
                 sender = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
-                self._questions.answer(tx, question.seq, answer, note=None, answered_by=sender)
-                return ResolvedBy.ANSWER, canonicalize(answer)
-        return None
+                self._questions.answer(tx, question.seq, end.answer, note=None, answered_by=sender)
+            self._mails.read(tx, mail, wait.seq)
+        return end
 
     def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float) -> str:
         """Return the one trigger that goes on with the turn of this wait."""
@@ -198,30 +198,9 @@ class WaitService:
         return get_single_result(self._triggers.emit_all(tx, [row])).id
 
 
-def has_renewed_budget(wait: Wait) -> bool:
-    """Return whether a wait that is over has renewed the work budget of its task."""
-    rested = (wait.resolved_at or 0.0) - wait.created_at >= REST_SECONDS
-    return rested or wait.resolved_by is not ResolvedBy.TIMER
-
-
-def answer_in(question: Question, payload_json: str) -> str | None:
-    """Return the `text` by which a message answers a question that one may answer. None when it is not an answer."""
-    if not question.by_message:
-        return None
-    payload: Any = json.loads(payload_json)
-    text = payload.get("text") if isinstance(payload, dict) else None
-    if not isinstance(text, str):
-        return None
-    if question.options is None:
-        return text
-    answer = text.strip().casefold()
-    return next((option for option in question.options if option.casefold() == answer), None)
-
-
-def task_end_document(task: Task) -> str:
-    """Return how a task ended, as its parent receives it: canonical JSON."""
-    error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
-    return f'{{"error":{canonicalize(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
+def end_text(task: Task) -> str:
+    """Return how a task ended, as its parent receives it."""
+    return write_task_end(task.status, task.result_json, task.error_code, task.error_message)
 
 
 def waits_text(waits: Sequence[Wait]) -> str:

@@ -17,20 +17,21 @@ from temporalio.service import RPCError
 from craftcore.error_codes import ErrorCode
 from craftcore.errors import NotFound, StateRefused
 from craftcore.tasks.model import Resume, Task, TaskStatus
+from craftcore.tasks.wait_rules import write_task_end
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.records.history import RETRIED_RUN
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_runs import RETRIED_TASK, find_run, signal_task
 from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow import carried, mailbox
-from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, TaskState, first_arguments, write_child_end
+from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, TaskState, first_arguments
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import STATUS_KEY
 
 RUNNING = SearchAttributePair(STATUS_KEY, TaskStatus.RUNNING.value)
 """The status of a retried task in lists, before a worker takes it."""
 
-NOT_KEPT = write_child_end(
+NOT_KEPT = write_task_end(
     TaskStatus.CANCELLED,
     None,
     ErrorCode.WORKFLOW_ABORTED,
@@ -203,7 +204,7 @@ def find_end(task: RecordedTask) -> str | None:
     row = _find_row(task)
     if row.status.is_live:
         return None
-    return write_child_end(row.status, row.result_json, row.error_code, row.error_message)
+    return write_task_end(row.status, row.result_json, row.error_code, row.error_message)
 
 
 def is_cancelled_by(task: RecordedTask, parent: str) -> bool:

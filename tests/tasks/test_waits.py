@@ -12,8 +12,9 @@ from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.tasks.model import NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.outcomes import Move, Returned, Suspends
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
+from craftcore.tasks.wait_rules import REST_SECONDS
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import REST_SECONDS, WaitService
+from craftcore.tasks.waits import WaitService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Outcome, Succeeded, Suspended
 from tests.support.fakes import NEW_YEAR, VirtualCore

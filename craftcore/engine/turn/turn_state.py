@@ -7,7 +7,7 @@ import time
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
-from craftcore.tasks.waits import has_renewed_budget
+from craftcore.tasks.wait_rules import has_renewed_budget
 
 
 class Suspend(BaseException):

@@ -14,7 +14,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.tasks.model import Question, QuestionStatus, Task, TaskStatus, question_asked
 from craftcore.temporal.records.history_events import TaskAttempt
 from craftcore.temporal.records.recorded_task import RecordedTask
-from craftcore.temporal.workflow.mailbox import activity_of
+from craftcore.temporal.workflow.mailbox import activity_of, question_of
 from craftcore.triggers.settlement import Failed
 
 STATUSES = {
@@ -35,9 +35,9 @@ def list_questions(found: RecordedTask) -> list[Question]:
     if state is None:
         return []
     asked = [
-        (wait, state.asked[wait.name].question, activity_of(state, wait))
+        (wait, question, activity_of(state, wait))
         for wait in state.open_waits
-        if wait.name in state.asked
+        if (question := question_of(state, wait)) is not None
     ]
     return [
         Question(
@@ -64,7 +64,6 @@ def list_questions(found: RecordedTask) -> list[Question]:
             closed_at=None,
         )
         for wait, question, key in asked
-        if question is not None
     ]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from craftcore.errors import PayloadTooLarge
-from craftcore.serialization.canonical import canonicalize
-from craftcore.tasks.model import MESSAGE, RESUMED_BY, NewWait, QuestionKind, ResolvedBy, Resume, Wait, WaitKind
+from craftcore.tasks.model import NewQuestion, NewWait, ResolvedBy, Wait, WaitKind
+from craftcore.tasks.wait_rules import end_by_mail, end_by_time, find_first_due, may_answer, resume_after
 from craftcore.temporal.workflow.messages import Mail, OpenQuestion, TaskState
 from craftcore.triggers.model import TriggerSource
 
@@ -92,41 +91,19 @@ def size_of(mail: Mail) -> int:
 
 
 def _end_by_mail(state: TaskState, wait: Wait, mail: Mail, now: float) -> bool:
-    if wait.kind is WaitKind.EVENT and wait.event == mail.event:
-        by = ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL
-        end_wait(state, wait, by, mail.payload_json, now)
-        return True
-    if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE and _is_of_person(mail):
-        answer = _answer_of(state.asked[wait.name], mail.payload_json)
-        if answer is not None:
-            end_wait(state, wait, ResolvedBy.ANSWER, canonicalize(answer), now)
-            return True
-    return False
-
-
-def _is_of_person(mail: Mail) -> bool:
-    return mail.start is None or mail.start.source == TriggerSource.MESSAGE
-
-
-def _answer_of(wait: NewWait, payload_json: str) -> str | None:
-    """Return the answer that a message gives to a question. None: it gives none."""
-    asked = wait.question
-    payload = json.loads(payload_json)
-    text = payload.get("text") if isinstance(payload, dict) else None
-    if asked is None or not asked.by_message or not isinstance(text, str):
-        return None
-    if asked.options is None:
-        return text
-    answer = text.strip().casefold()
-    return next((option for option in asked.options if option.casefold() == answer), None)
+    is_of_person = mail.start is None or mail.start.source == TriggerSource.MESSAGE
+    question = question_of(state, wait) if is_of_person and may_answer(wait, mail.event) else None
+    end = end_by_mail(wait, mail.event, mail.payload_json, question)
+    if end is not None:
+        end_wait(state, wait, end.cause, end.value_json, now)
+    return end is not None
 
 
 def end_wait(state: TaskState, wait: Wait, by: ResolvedBy, value_json: str, now: float) -> None:
     """End a wait, and with it its alternatives."""
     over = replace(wait, status="RESOLVED", resolved_by=by, value_json=value_json, resolved_at=now)
     state.kept_waits.append(over)
-    is_unasked = wait.name.startswith((QuestionKind.STALE, QuestionKind.BUDGET))
-    state.resume = Resume.RESUME if is_unasked else RESUMED_BY.get(by, Resume.RESUME)
+    state.resume = resume_after(over)
     state.open_waits.clear()
     state.asked.clear()
 
@@ -140,23 +117,28 @@ def end_wait_for_child(state: TaskState, child: str, end_text: str, now: float) 
 
 def end_due_wait(state: TaskState, now: float) -> None:
     """End the first wait whose time has come, if there is one."""
-    due = [wait for wait in state.open_waits if wait.due_at is not None and wait.due_at <= now]
-    if due:
-        first = min(due, key=lambda wait: (wait.due_at or 0.0, wait.seq))
-        asked = state.asked.get(first.name)
-        default = asked.question.default_json if asked is not None and asked.question is not None else "null"
-        end_wait(state, first, ResolvedBy.TIMER, default, now)
+    first = find_first_due(state.open_waits)
+    if first is not None and first.due_at is not None and first.due_at <= now:
+        end = end_by_time(question_of(state, first))
+        end_wait(state, first, end.cause, end.value_json, now)
 
 
 def next_due(state: TaskState) -> float | None:
     """Return when the first open wait ends by itself; None: none does."""
-    return min((wait.due_at for wait in state.open_waits if wait.due_at is not None), default=None)
+    first = find_first_due(state.open_waits)
+    return None if first is None else first.due_at
+
+
+def question_of(state: TaskState, wait: Wait) -> NewQuestion | None:
+    """Return the question of an open wait; None: it asks nothing."""
+    asked = state.asked.get(wait.name)
+    return None if asked is None else asked.question
 
 
 def activity_of(state: TaskState, wait: Wait) -> str | None:
     """Return the key of the activity that a question is about; None: it is about none."""
-    asked = state.asked.get(wait.name)
-    seq = None if asked is None or asked.question is None else asked.question.activity_seq
+    question = question_of(state, wait)
+    seq = None if question is None else question.activity_seq
     return next((key for key, one in state.acts.items() if one.seq == seq), None)
 
 
@@ -165,16 +147,16 @@ def list_questions(state: TaskState) -> list[OpenQuestion]:
     return [
         OpenQuestion(
             id=wait.id,
-            kind=asked.question.kind,
-            question=asked.question.question,
-            options=None if asked.question.options is None else list(asked.question.options),
+            kind=question.kind,
+            question=question.question,
+            options=None if question.options is None else list(question.options),
             activity_key=activity_of(state, wait),
             workflow=state.task.workflow,
-            default_json=asked.question.default_json,
-            by_message=bool(asked.question.by_message),
+            default_json=question.default_json,
+            by_message=bool(question.by_message),
             created_at=wait.created_at,
             expires_at=wait.due_at,
         )
         for wait in state.open_waits
-        if (asked := state.asked.get(wait.name)) is not None and asked.question is not None
+        if (question := question_of(state, wait)) is not None
     ]

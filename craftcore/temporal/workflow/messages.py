@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from craftcore.activities.model import Activity
-from craftcore.serialization.canonical import canonicalize
 from craftcore.tasks.model import NewWait, Task, Wait
 from craftcore.temporal.workflow.gate_messages import Announcement, GateLimit
 
@@ -255,9 +254,3 @@ class TaskState:
 def first_arguments(start: TaskStart) -> list[Any]:
     """Return the arguments of the first run of a task: nothing is carried to it."""
     return [start, None, None]
-
-
-def write_child_end(status: str, result_json: str | None, code: str | None, message: str | None) -> str:
-    """Return the text that tells a parent or a schedule how a task has ended."""
-    error = None if code is None else {"code": code, "message": message}
-    return f'{{"error":{canonicalize(error)},"result":{result_json or "null"},"status":"{status}"}}'

@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.activities.model import ActivityStatus
     from craftcore.errors import PayloadTooLarge
     from craftcore.tasks.model import Resume, Task, TaskStatus
+    from craftcore.tasks.wait_rules import write_task_end
     from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
     from craftcore.temporal.workflow import counts, mailbox, memo_pages, task_ledger
     from craftcore.temporal.workflow.carried import unpack
@@ -30,7 +31,6 @@ with workflow.unsafe.imports_passed_through():
         TaskStart,
         TaskState,
         TaskView,
-        write_child_end,
     )
     from craftcore.temporal.workflow.search_attributes import publish
     from craftcore.temporal.workflow.shield import run_shielded
@@ -204,7 +204,7 @@ class TaskWorkflow(TaskMoves):
 
     async def _report_end(self, end: TaskEnd) -> None:
         """Tell the parent or the schedule, and cancel the children that end with this task."""
-        end_text = write_child_end(end.status, end.result_json, end.error_code, end.error_message)
+        end_text = write_task_end(end.status, end.result_json, end.error_code, end.error_message)
         schedule_id = self._start.schedule_id
         for waiting in (self._start.parent, None if schedule_id is None else workflow_id_of_schedule(schedule_id)):
             if waiting is not None:

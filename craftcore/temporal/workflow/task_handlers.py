@@ -256,7 +256,7 @@ class TaskHandlers:
 
     def _find_asked(self, question_id: str, answer: str) -> Wait:
         for wait in self._state.open_waits:
-            if wait.id == question_id and (asked := self._state.asked[wait.name].question) is not None:
+            if wait.id == question_id and (asked := mailbox.question_of(self._state, wait)) is not None:
                 if asked.options is not None and answer not in asked.options:
                     _refuse(f"{answer!r} is not one of the options: {', '.join(asked.options)}")
                 return wait

@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.serialization.canonical import canonicalize
     from craftcore.serialization.plurals import format_count
     from craftcore.tasks.model import CANCEL, QuestionKind, Resume, TaskStatus
-    from craftcore.tasks.waits import has_renewed_budget
+    from craftcore.tasks.wait_rules import has_renewed_budget
     from craftcore.temporal.workflow import mailbox, task_ledger
     from craftcore.temporal.workflow.carried import make_refusal, pack
     from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd
