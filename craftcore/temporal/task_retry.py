@@ -23,7 +23,7 @@ from craftcore.temporal.records.history import RETRIED_RUN
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_runs import RETRIED_TASK, find_run, signal_task
 from craftcore.temporal.rpc_errors import is_missing
-from craftcore.temporal.workflow import carried, mailbox
+from craftcore.temporal.workflow import mailbox, rollover
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, TaskState, first_arguments
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import STATUS_KEY
@@ -136,10 +136,10 @@ class TaskRetry:
         """Start a run of the workflow of an ended task. `state` None: no worker had taken it."""
         first = task.runs.last.events[0].workflow_execution_started_event_attributes
         [start] = await self._client.data_converter.decode([first.input.payloads[0]], [TaskStart])
-        arguments = first_arguments(start) if state is None else carried.pack(start, state)
+        arguments = first_arguments(start) if state is None else rollover.pack(start, state)
         if arguments is None:
             assert state is not None, task.id
-            raise carried.make_refusal(state)
+            raise rollover.make_refusal(state)
         memo = {
             RETRIED_RUN: seen.run_id,
             RETRIED_TASK: task.id,

@@ -20,7 +20,7 @@ from craftcore.temporal.task_retry import TaskRetry
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import TaskStart, TaskState
-from craftcore.temporal.workflow.task_handlers import TaskHandlers
+from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_cancel
 from tests.temporal.replayed import replay
@@ -182,7 +182,8 @@ def test_end_of_a_child_ends_no_wait_of_an_ended_task():
         any_of=None,
     )
     state = TaskState(task=replace(TASK, status=TaskStatus.CANCELLED), resume=Resume.RESUME, open_waits=[child])
-    handlers = TaskHandlers(TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0), state)
+    start = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
+    handlers = TaskWorkflow(start, state, None)
 
     handlers.ended("child", "its end")
 

@@ -19,9 +19,9 @@ from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow.carried import CARRIED_MAX_BYTES, make_refusal, pack, size_of, unpack
-from craftcore.temporal.workflow.memo_pages import PAGE_MAX_BYTES, is_inline, make_page
+from craftcore.temporal.workflow.entry_input import PAGE_MAX_BYTES, is_inline, make_page
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments
+from craftcore.temporal.workflow.rollover import CARRIED_MAX_BYTES, make_refusal, pack, size_of, unpack
 from tests.support.processes import PATIENCE
 from tests.temporal.test_task_ledger import TASK
 

@@ -22,9 +22,9 @@ from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow import task_moves
+from craftcore.temporal.workflow import task as task_workflow
 from craftcore.temporal.workflow.messages import ACTIVITY, BEGUN, EntryEnd, EntryStart, TaskStart, TaskState
-from craftcore.temporal.workflow.task_moves import TaskMoves
+from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.test_task_ledger import TASK
 
@@ -216,7 +216,7 @@ class KilledTurnActivity(TurnActivity):
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, settings, monkeypatch, has_begun):
     """In an earlier version, tasks became POISON when several workers were killed before the code began."""
-    monkeypatch.setattr(task_moves, "IDLE_CRASHES_MAX", 2)
+    monkeypatch.setattr(task_workflow, "IDLE_CRASHES_MAX", 2)
     monkeypatch.setattr(KilledTurnActivity, "has_begun", has_begun)
     monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", KilledTurnActivity)
 
@@ -257,24 +257,24 @@ async def test_entry_after_a_crash_reports_the_start_of_its_code(app, settings, 
     assert heartbeats == [BEGUN]
 
 
-def crash(moves: TaskMoves, token: int) -> None:
-    moves._state.entries = token
-    moves._has_recorded = False
-    moves._count_crash()
+def crash(task: TaskWorkflow, token: int) -> None:
+    task._state.entries = token
+    task._has_recorded = False
+    task._count_crash()
 
 
 def test_entry_of_a_surviving_worker_is_no_crash_of_its_turn():
-    moves = TaskMoves(START, TaskState(task=TASK, resume="FIRST"))
-    crash(moves, 1)
-    crash(moves, 2)
-    moves.accept_survivor(1)
-    assert moves._state.idle_entries == [2]
-    moves._state.entries = 3
-    moves.accept_survivor(3)  # reported before the cluster recorded the end of its entry
-    crash(moves, 3)
-    assert moves._state.idle_entries == [2]
-    crash(moves, 4)
-    assert moves._state.idle_entries == [2, 4]
+    task = TaskWorkflow(START, TaskState(task=TASK, resume="FIRST"), None)
+    crash(task, 1)
+    crash(task, 2)
+    task.accept_survivor(1)
+    assert task._state.idle_entries == [2]
+    task._state.entries = 3
+    task.accept_survivor(3)  # reported before the cluster recorded the end of its entry
+    crash(task, 3)
+    assert task._state.idle_entries == [2]
+    crash(task, 4)
+    assert task._state.idle_entries == [2, 4]
 
 
 @pytest.mark.campaign

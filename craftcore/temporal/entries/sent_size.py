@@ -5,9 +5,9 @@ from __future__ import annotations
 from craftcore.engine.workers.encoded import require_small
 from craftcore.errors import ErrorCode, PayloadTooLarge
 from craftcore.executions.responses import truncate_result
-from craftcore.temporal.workflow.carried import size_of
 from craftcore.temporal.workflow.journal_messages import SENT_MAX_BYTES, JournalCall, measure_sent
 from craftcore.temporal.workflow.messages import EntryEnd, EntryStart
+from craftcore.temporal.workflow.rollover import size_of
 
 RECORD_MAX_BYTES = 1_500_000
 """Bytes of one result."""

@@ -12,7 +12,7 @@ from temporalio.common import RetryPolicy
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow import gate_rules
-    from craftcore.temporal.workflow.external_signal import send_signal
+    from craftcore.temporal.workflow.commands import send_signal, sleep_until
     from craftcore.temporal.workflow.gate_messages import (
         GATE,
         LOOK,
@@ -23,7 +23,6 @@ with workflow.unsafe.imports_passed_through():
         LeaveCall,
         Passed,
     )
-    from craftcore.temporal.workflow.task_moves import sleep_until
 
 LOOK_TIMEOUT = timedelta(seconds=60)
 

@@ -15,8 +15,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.ids import task_id_of
-    from craftcore.temporal.workflow.messages import WORKFLOW, first_arguments
-    from craftcore.temporal.workflow.priorities import make_priority
+    from craftcore.temporal.workflow import messages  # noqa: F401 - a sandbox finds the types of Started there
+    from craftcore.temporal.workflow.commands import ignore_end, seconds_until, start_task
     from craftcore.temporal.workflow.schedule_messages import (
         ACCOUNT_MAX,
         SCHEDULE_ACTIVITY,
@@ -27,7 +27,6 @@ with workflow.unsafe.imports_passed_through():
         ScheduleMove,
         Started,
     )
-    from craftcore.temporal.workflow.search_attributes import make_first_attributes
 
 MOVES_MAX = 300
 """Moves of one run, after which the schedule goes on in the next."""
@@ -40,8 +39,6 @@ RETRY_SECONDS = 60.0
 
 RUNNING_MAX = 100
 """Tasks that a schedule keeps in mind, the newest."""
-
-TIMER_MIN_SECONDS = 0.001
 
 
 @workflow.defn(name=SCHEDULE_WORKFLOW)
@@ -94,7 +91,7 @@ class ScheduleWorkflow:
         look = LOOK_SECONDS if self._has_waiting() else None
         if self._next_at is None:
             return look
-        left = max(TIMER_MIN_SECONDS, self._next_at - workflow.time())
+        left = seconds_until(self._next_at)
         return left if look is None else min(left, look)
 
     async def _move(self, call: ScheduleCall) -> ScheduleAnswer:
@@ -139,22 +136,14 @@ class ScheduleWorkflow:
         line = next((line for line in book.lines if line["seq"] == started.seq), {})
         book.running[workflow_id] = workflow_id
         try:
-            child = await workflow.start_child_workflow(
-                WORKFLOW,
-                args=first_arguments(started.start),
-                id=workflow_id,
-                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                search_attributes=make_first_attributes(started.start.workflow),
-                priority=make_priority(started.start),
-            )
+            child = await start_task(workflow_id, started.start, WorkflowIDReusePolicy.REJECT_DUPLICATE)
         except WorkflowAlreadyStartedError:
             book.running.pop(workflow_id, None)
             line.update(outcome="skipped", reason=f"fired before, as task {workflow_id}", trigger_id=None)
             if book.row is not None and line.get("cause") == "time":
                 book.row["runs"] -= 1
             return
-        child.add_done_callback(_forget)
+        child.add_done_callback(ignore_end)
         task_id = task_id_of(workflow_id, child.first_execution_run_id or "")
         line["trigger_id"] = task_id
         if workflow_id in book.running:
@@ -184,8 +173,3 @@ class ScheduleWorkflow:
     def view(self) -> ScheduleBook:
         """Return the schedule as it is."""
         return self._book
-
-
-def _forget(child: asyncio.Task[object]) -> None:
-    if not child.cancelled():
-        child.exception()  # it is told by the signal of the task

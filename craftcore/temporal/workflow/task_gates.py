@@ -14,7 +14,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from craftcore.tasks.model import MESSAGE, TaskStatus
     from craftcore.temporal.ids import make_session_gate_id
-    from craftcore.temporal.workflow.external_signal import send_signal
+    from craftcore.temporal.workflow.commands import run_shielded, send_signal, start_task
     from craftcore.temporal.workflow.gate_messages import (
         GATE,
         LATER_PRIORITY,
@@ -28,17 +28,12 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow.messages import (
         HANDED_BACK,
         ROLLOVER,
-        WORKFLOW,
         EntryEnd,
         Mail,
         TaskEnd,
         TaskStart,
         TaskState,
-        first_arguments,
     )
-    from craftcore.temporal.workflow.priorities import make_priority
-    from craftcore.temporal.workflow.search_attributes import make_first_attributes
-    from craftcore.temporal.workflow.shield import run_shielded
 
 UNDISTURBED = "tells its gates undisturbed"
 """The patch of tasks whose signals to gates are not cancelled with them. Histories without it replay as before."""
@@ -188,14 +183,7 @@ class TaskGates:
         """Emit a message again. It comes before all others of its session."""
         id = str(workflow.uuid4())
         await self.announce(id, start, is_first=True)
-        await workflow.start_child_workflow(
-            WORKFLOW,
-            args=first_arguments(start),
-            id=id,
-            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-            search_attributes=make_first_attributes(start.workflow, start.session_id),
-            priority=make_priority(start),
-        )
+        await start_task(id, start)
 
     async def _leave(self, *, stays: bool, takes_message: bool = False) -> None:
         gates = self._state.gates
