@@ -8,12 +8,12 @@ from typing import Literal
 from craftcore.clock import Clock
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Declared, Origin, Schedule, ScheduleSpec, ScheduleStatus
+from craftcore.schedules.ports import ScheduledTriggers
 from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.timing import Once
 from craftcore.schedules.transitions import new_schedule
 from craftcore.schedules.validation import accept, check_names
 from craftcore.triggers.model import NewTrigger, TriggerSpec
-from craftcore.triggers.service import TriggerService
 
 Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
 
@@ -29,7 +29,7 @@ class DeclareResult:
 class Declarations:
     """Checks of specs against the clock and the limits of triggers. Nothing is written here."""
 
-    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+    def __init__(self, clock: Clock, triggers: ScheduledTriggers) -> None:
         self._clock = clock
         self._triggers = triggers
 

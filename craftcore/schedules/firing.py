@@ -7,11 +7,10 @@ import json
 from dataclasses import dataclass, replace
 
 from craftcore.schedules.model import FireCause, Occurrence, Outcome, Overlap, Schedule
-from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.ports import Account, ScheduledTriggers
 from craftcore.schedules.tick_plan import Skipped, jitter
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
-from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import (
     ONE_TIME_PRIORITY,
     scheduled_now_key,
@@ -40,9 +39,9 @@ class FiringResult:
 class Firing:
     """Fires occurrences through `emit`, and keeps the account."""
 
-    def __init__(self, triggers: TriggerService, accounts: AccountStore | None = None) -> None:
+    def __init__(self, triggers: ScheduledTriggers, account: Account) -> None:
         self._triggers = triggers
-        self._store = accounts or AccountStore()
+        self._store = account
 
     def check(self, schedule: Schedule) -> None:
         """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""

@@ -16,6 +16,7 @@ from craftcore.schedules.declaration import Change, Declarations, DeclareResult
 from craftcore.schedules.firing import Firing, FiringResult
 from craftcore.schedules.model import Declared, FireCause, Origin, Schedule, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.ports import Account, ScheduledTriggers, ScheduleRows
 from craftcore.schedules.recurrence.occurrences import count, occurrences
 from craftcore.schedules.recurrence.timing import Once, Startup
 from craftcore.schedules.store import ScheduleStore
@@ -32,7 +33,6 @@ from craftcore.schedules.transitions import (
 )
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import NewTrigger
-from craftcore.triggers.service import TriggerService
 
 BACKFILL_MAX = 1000
 """Occurrences one backfill may fire."""
@@ -44,14 +44,14 @@ class ScheduleService:
     def __init__(
         self,
         clock: Clock,
-        triggers: TriggerService,
-        store: ScheduleStore | None = None,
-        accounts: AccountStore | None = None,
+        triggers: ScheduledTriggers,
+        store: ScheduleRows | None = None,
+        accounts: Account | None = None,
     ) -> None:
         self._declarations = Declarations(clock, triggers)
         self._triggers = triggers
-        self._store = store or ScheduleStore()
-        self._accounts = accounts or AccountStore()
+        self._store: ScheduleRows = store or ScheduleStore()
+        self._accounts: Account = accounts or AccountStore()
         self._firing = Firing(triggers, self._accounts)
 
     # Declare

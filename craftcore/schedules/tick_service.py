@@ -11,11 +11,11 @@ from craftcore.errors import CraftcoreError
 from craftcore.schedules.firing import Firing, FiringResult
 from craftcore.schedules.model import FireCause, Outcome, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.ports import Account, ScheduledTriggers, ScheduleRows
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.tick_plan import Decision, Skipped, decide, next_upcoming
 from craftcore.schedules.transitions import exhausted_reason
 from craftcore.storage.transaction import Transaction
-from craftcore.triggers.service import TriggerService
 
 T = TypeVar("T")
 
@@ -51,14 +51,14 @@ class TickService:
 
     def __init__(
         self,
-        triggers: TriggerService,
-        store: ScheduleStore | None = None,
-        accounts: AccountStore | None = None,
+        triggers: ScheduledTriggers,
+        store: ScheduleRows | None = None,
+        accounts: Account | None = None,
         *,
         batch: int = 100,
     ) -> None:
-        self._store = store or ScheduleStore()
-        self._accounts = accounts or AccountStore()
+        self._store: ScheduleRows = store or ScheduleStore()
+        self._accounts: Account = accounts or AccountStore()
         self._firing = Firing(triggers, self._accounts)
         self._batch = batch
 

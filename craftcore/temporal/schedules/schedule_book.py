@@ -1,6 +1,6 @@
-"""One schedule of a cluster as the rules of schedules see it: the two stores and the emission, over its book.
+"""One schedule of a cluster in the ports of the rules of schedules: its row, its account and its tasks, from its book.
 
-The rules are those of a database, and none of them knows the difference. `tx` is used for its `now` alone.
+The rules are those of a database. The book reads only the `now` of a `tx`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from craftcore.errors import NotFound
 from craftcore.schedules.model import FireCause, Occurrence, Origin, Outcome, Schedule, ScheduleStatus
-from craftcore.schedules.occurrence_store import AccountStore, RunningOccurrence, occurrence_of
+from craftcore.schedules.occurrence_store import RunningOccurrence, occurrence_of
 from craftcore.schedules.recurrence.timing import Startup
-from craftcore.schedules.store import ScheduleStore, columns_of, schedule_of
+from craftcore.schedules.store import columns_of, schedule_of
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.temporal.emission import start_of
 from craftcore.temporal.ids import workflow_id_of_key
 from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.temporal.workflow.schedule_messages import ScheduleBook, Started
-from craftcore.triggers.model import Emitted, TriggerSpec, TriggerStatus
+from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 
 
-class BookSchedules(ScheduleStore):
+class BookRow:
     """The one row of the book."""
 
     def __init__(self, book: ScheduleBook) -> None:
@@ -41,7 +42,7 @@ class BookSchedules(ScheduleStore):
     def next_occurrence_at(self, tx: Reader) -> float | None:
         return None if self.row is None else self.row.next_at
 
-    def list_all(self, tx: Reader, *, removed: bool = False, limit: int = 1) -> list[Schedule | Damaged]:
+    def list_all(self, tx: Reader) -> list[Schedule | Damaged]:
         return [*self._rows()]
 
     def list_of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
@@ -50,6 +51,9 @@ class BookSchedules(ScheduleStore):
     def list_startup(self, tx: Reader) -> list[Schedule]:
         active = [row for row in self._rows() if row.status is ScheduleStatus.ACTIVE]
         return [row for row in active if isinstance(row.timing, Startup)]
+
+    def list_ahead(self, tx: Reader, now: float) -> list[Schedule]:
+        return []  # the time of a cluster is right
 
     def advance(self, tx: Transaction, before: Schedule, after: Schedule) -> bool:
         self.row = replace(after, updated_at=tx.now)
@@ -70,7 +74,7 @@ class BookSchedules(ScheduleStore):
         return [] if self.row is None else [self.row]
 
 
-class BookAccount(AccountStore):
+class BookAccount:
     """The lines of the book, and what runs. `changed`: the numbers of the lines that were written."""
 
     def __init__(self, book: ScheduleBook) -> None:
@@ -145,15 +149,17 @@ class BookAccount(AccountStore):
         self.changed.add(line.seq)
 
 
-class BookTriggers(TriggerService):
-    """Collects the tasks that are to be started. `started` has them by the ids of their workflows."""
+class BookTriggers:
+    """Collects the tasks that are to be started, by the ids of their workflows."""
 
-    def emit_into(self, account: BookAccount, heartbeat_timeout: float) -> BookTriggers:
-        """Name the account whose tasks it starts. Return itself."""
+    def __init__(self, checks: TriggerService, account: BookAccount, heartbeat_timeout: float) -> None:
+        self._checks = checks
         self._account = account
         self._heartbeat_timeout = heartbeat_timeout
         self._started: dict[str, TaskStart] = {}
-        return self
+
+    def accept(self, spec: TriggerSpec) -> NewTrigger:
+        return self._checks.accept(spec)
 
     def emit_scheduled(
         self,
@@ -171,6 +177,9 @@ class BookTriggers(TriggerService):
         self._started[workflow_id] = replace(start_of(row, self._heartbeat_timeout), schedule_id=schedule_id)
         self._account.running[workflow_id] = workflow_id
         return Emitted(id=workflow_id, created=True, status=TriggerStatus.PENDING, due_at=row.due_at)
+
+    def cancel(self, tx: Transaction, trigger_id: str, reason: str) -> None:
+        raise NotFound(f"no trigger {trigger_id}: an occurrence of a cluster is a task at once")
 
     def list_started(self) -> list[Started]:
         """Return the tasks to be started, each with its line."""

@@ -16,8 +16,9 @@ from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_service import TickService
 from craftcore.storage.transaction import Transaction
-from craftcore.temporal.schedules.schedule_book import BookAccount, BookSchedules, BookTriggers
+from craftcore.temporal.schedules.schedule_book import BookAccount, BookRow, BookTriggers
 from craftcore.temporal.workflow.schedule_messages import ScheduleBook, ScheduleCall, ScheduleMove
+from craftcore.triggers.service import TriggerService
 
 ID_MAX = 100
 """Characters of the id of a schedule: the dedup keys of its tasks have room for a moment."""
@@ -41,12 +42,12 @@ class ScheduleRules:
         """Return what is to be done. A refusal is part of the answer."""
         clock = FixedClock(now)
         try:
-            account, store = BookAccount(book), BookSchedules(book)
+            account, store = BookAccount(book), BookRow(book)
         except (CraftcoreError, ValueError, TypeError, KeyError) as error:
             reason = f"this worker cannot read the schedule, which is damaged, or of a newer craftcore: {error}"
             return ScheduleMove(error_name=StateRefused.__name__, error=reason)
-        triggers = BookTriggers(clock, read_moment, payload_max_bytes=self._payload_max)
-        triggers.emit_into(account, self._heartbeat_timeout)
+        checks = TriggerService(clock, read_moment, payload_max_bytes=self._payload_max)
+        triggers = BookTriggers(checks, account, self._heartbeat_timeout)
         desk = Desk(
             ScheduleService(clock, triggers, store, account),
             TickService(triggers, store, account),
@@ -97,7 +98,7 @@ class Desk:
 
     schedules: ScheduleService
     ticks: TickService
-    store: BookSchedules
+    store: BookRow
     tx: Transaction
 
     def apply_call(self, call: ScheduleCall, book: ScheduleBook) -> Applied:
