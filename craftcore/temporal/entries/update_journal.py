@@ -25,7 +25,7 @@ from craftcore.temporal.emission import find_target, is_kept_forever, make_answe
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.workflow.journal_messages import Intent, JournalAnswer, JournalCall, Outcome
+from craftcore.temporal.workflow.journal_messages import DRAFT_ID, Intent, JournalAnswer, JournalCall, Outcome
 from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
@@ -92,8 +92,8 @@ class TemporalJournal:
         id_may_be_used: bool = False,
     ) -> Emitted:
         workflow_id = find_target(row, is_child=row.task_id == row.id)
-        draft = event_of(replace(make_emitted(row, "@ID@", created=True), created="@CREATED@"))  # type: ignore[arg-type]
-        held = event_of(make_emitted(row, "@ID@", created=False))
+        draft = event_of(make_emitted(row, DRAFT_ID, created=True))
+        held = event_of(make_emitted(row, DRAFT_ID, created=False))
         start = start_of(row, self._start.heartbeat_timeout)
         if child is not None:
             start = start_of(

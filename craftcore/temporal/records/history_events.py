@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from craftcore.temporal.workflow.journal_messages import JournalCall, complete_draft, read_batch
+
 JOURNAL = "journal"
 UNKNOWN_ACTION = "unknown"
 
@@ -149,9 +151,9 @@ class HistoryReader:
             return
         match name:
             case "journal":
-                batch = given[0]
-                for call, answer in zip(batch["calls"], answers[0], strict=True):
-                    self._record(at, batch["token"], call, answer)
+                batch = read_batch(given[0])
+                for call, answer in zip(batch.calls, answers[0], strict=True):
+                    self._record(at, batch.token, call, answer)
             case "answer":
                 question, choice, by, *rest = given
                 self._add_operation(at, by, "inbox answer", question, _get_note(rest), {"answer": choice})
@@ -184,41 +186,41 @@ class HistoryReader:
         type = action.replace(" ", "_").upper()
         self.add(at, type, {"by": by, "note": note, "subject": subject, **details})
 
-    def _record(self, at: float, entry: int, call: dict[str, Any], answer: dict[str, Any]) -> None:
+    def _record(self, at: float, entry: int, call: JournalCall, answer: dict[str, Any]) -> None:
         if answer.get("error"):
             return
-        text = call.get("text", "")
-        match call["kind"]:
+        match call.kind:
             case "record":
-                self.add(at, call.get("event_type") or "NOTE", json.loads(text), entry)
+                self.add(at, call.event_type or "NOTE", json.loads(call.text), entry)
             case "begin":
-                if answer.get("is_begun"):
-                    intent = call["intent"]
-                    self._actions[intent["key"]] = intent["action"]
-                    facts = {"action": intent["action"], "key": intent["key"], "attempt": answer["activity"]["calls"]}
+                if answer.get("is_begun") and call.intent is not None:
+                    key, action = call.intent.key, call.intent.action
+                    self._actions[key] = action
+                    facts: dict[str, Any] = {"action": action, "key": key, "attempt": answer["activity"]["calls"]}
                     self.add(at, "ACTIVITY_INTENT", facts, entry)
             case "settle":
-                outcome = call["outcome"]
+                assert call.outcome is not None, call
                 facts = {
-                    "action": self._actions.get(call["key"], UNKNOWN_ACTION),
-                    "key": call["key"],
-                    "reason": outcome["reason"],
-                    "provider_ref": outcome["provider_ref"],
-                    "error": outcome["error_message"],
+                    "action": self._actions.get(call.key, UNKNOWN_ACTION),
+                    "key": call.key,
+                    "reason": call.outcome.reason,
+                    "provider_ref": call.outcome.provider_ref,
+                    "error": call.outcome.error_message,
                 }
-                self.add(at, f"ACTIVITY_{outcome['status']}", facts, entry)
+                self.add(at, f"ACTIVITY_{call.outcome.status}", facts, entry)
             case "decide":
-                facts = {"action": self._actions.get(call["key"], UNKNOWN_ACTION), "key": call["key"]}
-                facts |= {"decision": call["decision"], "reference": call["reference"], "by": call["by"]}
+                facts = {"action": self._actions.get(call.key, UNKNOWN_ACTION), "key": call.key}
+                facts |= {"decision": call.decision, "reference": call.reference, "by": call.by}
                 self.add(at, "ACTIVITY_RESOLVED", facts, entry)
             case "emit":
-                created = "true" if answer["created"] else "false"
-                payload_json = text.replace("@ID@", answer["task_id"]).replace('"@CREATED@"', created)
-                self.add(at, call.get("event_type") or "EMITTED", json.loads(payload_json), entry)
+                created = answer.get("created", False)
+                if created or not call.refuses_duplicate:
+                    text = complete_draft(call, answer["task_id"], created=created)
+                    self.add(at, call.event_type or "EMITTED", json.loads(text), entry)
             case "fall_back":
-                self.add(at, "FALLBACK_TRIGGERED", {"to_agent": text}, entry)
+                self.add(at, "FALLBACK_TRIGGERED", {"to_agent": call.text}, entry)
             case "signal":
-                self.add(at, "DELIVERED", json.loads(text), entry)
+                self.add(at, "DELIVERED", json.loads(call.text), entry)
 
 
 def _list_wait_facts(wait: dict[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,9 @@ SENT_MAX_BYTES = 1_800_000
 Written = dict[str, Any]
 """A message as it is sent."""
 
+DRAFT_ID = "@ID@"
+"""The id of a task in the text of its emission, which an entry writes before the task is started."""
+
 DEFAULTS = {kind: {one.name: one.default for one in fields(kind)} for kind in (JournalCall, JournalAnswer)}
 
 
@@ -128,6 +131,13 @@ def write_batch(batch: JournalBatch) -> Written:
 def read_batch(sent: Written) -> JournalBatch:
     """Return the batch that was sent, also by an earlier version, which wrote the defaults as well."""
     return msgspec.convert(sent, JournalBatch)
+
+
+def complete_draft(call: JournalCall, task_id: str, *, created: bool) -> str:
+    """Return what is on record of an emission. Entries of 0.1.0 left open whether it was created, and some of them sent
+    no `held_text`."""
+    draft = call.text if created else call.held_text or call.text
+    return draft.replace(DRAFT_ID, task_id).replace('"@CREATED@"', "true" if created else "false")
 
 
 def drop_large(answers: Sequence[JournalAnswer]) -> list[JournalAnswer]:

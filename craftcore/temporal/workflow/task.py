@@ -41,6 +41,7 @@ with workflow.unsafe.imports_passed_through():
         JournalAnswer,
         JournalCall,
         Written,
+        complete_draft,
         drop_large,
         read_batch,
         write_answers,
@@ -437,10 +438,7 @@ class TaskWorkflow:
             if call.refuses_duplicate:
                 return answer
         if call.memo is not None:
-            text = call.text if answer.created else call.held_text or call.text
-            self._state.memo[call.memo] = text.replace("@ID@", answer.task_id).replace(
-                '"@CREATED@"', "true" if answer.created else "false"
-            )
+            self._state.memo[call.memo] = complete_draft(call, answer.task_id, created=answer.created)
         if answer.created and call.start.ends_with_parent:
             self._state.children_to_cancel.append(call.workflow_id)
         elif answer.created and call.start.parent is not None:
