@@ -49,7 +49,7 @@ async def rate(path: Path, *, tasks: int, each: int) -> tuple[float, float]:
         for _ in range(tasks):
             await app.emit("acts", {"count": each})
         while engine.counts["DONE"] < tasks:
-            await engine.settled()
+            await engine.wait_for_settle()
         done = tasks * each
         return done / (time.perf_counter() - began), (engine.writer.group_commit.commits - before) / done
 

@@ -68,7 +68,7 @@ async def fill(database: Path, count: int) -> None:
         for _ in range(count):
             await app.emit("sleeper")
         while engine.counts["DONE"] < count:
-            await engine.settled()
+            await engine.wait_for_settle()
 
 
 def first_handler(folder: Path, database: Path) -> tuple[float, float]:

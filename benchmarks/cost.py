@@ -117,7 +117,7 @@ async def held(path: Path, count: int, seconds: float = 10.0) -> Cost:
             await asyncio.sleep(0.01)
         with counted(engine) as cost:
             await asyncio.sleep(seconds)
-        engine.hurry()
+        engine.stop_now()
     return cost.per(seconds / LEASE_SECONDS)
 
 

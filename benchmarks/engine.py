@@ -63,7 +63,7 @@ async def end_to_end_rate(path: Path, count: int, emitters: int) -> float:
         started = time.perf_counter()
         await _emit(app, count, emitters)
         while engine.counts["DONE"] < count:
-            await engine.settled()
+            await engine.wait_for_settle()
         return count / (time.perf_counter() - started)
 
 

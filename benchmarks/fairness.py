@@ -69,7 +69,7 @@ async def side_by_side(path: Path, size: int) -> None:
             f"  daemon beside it:        {emitted:>9,} triggers in {commits:>6,} commits, "
             f"worst wait {worst * 1000:6.0f} ms, {settled:,} settled, {refused} refused"
         )
-        engine.hurry()
+        engine.stop_now()
 
 
 if __name__ == "__main__":

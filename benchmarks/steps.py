@@ -89,7 +89,7 @@ def an_app() -> App:
 
 async def _all_done(engine: Engine, triggers: int) -> None:
     while engine.counts["DONE"] < triggers:
-        await engine.settled()
+        await engine.wait_for_settle()
 
 
 if __name__ == "__main__":

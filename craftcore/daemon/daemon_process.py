@@ -263,7 +263,7 @@ class Daemon:
     def _handle_second_stop(self, signal: str) -> None:
         log.warning("daemon.hurrying", signal=signal)
         if self._engine is not None:
-            self._engine.hurry()
+            self._engine.stop_now()
 
     def _say_stopping(self, engine: Engine) -> None:
         if not self._stopping:

@@ -39,18 +39,25 @@ T = TypeVar("T")
 
 
 class EngineClient:
-    """Calls of a program, made from the engine's own loop."""
+    """Calls of a program, made from the engine's own loop.
+
+    `accept(spec)` returns the row of a spec. It raises InvalidInput for one that the app could only fail.
+    """
 
     def __init__(
         self,
         app: Registry,
         services: Services,
         writer: Writer,
+        accept: Callable[[TriggerSpec], NewTrigger],
         feeder: Feeder,
+        due_emits: DueEmits,
         results: ResultWaits,
+        schedule_rules: RuntimeSchedules,
         events: EngineEvents,
     ) -> None:
         self._app = app
+        self._accept = accept
         self._results = results
         self._services = services
         self._triggers = services.triggers
@@ -59,27 +66,19 @@ class EngineClient:
         self._writer = writer
         self._feeder = feeder
         self._events = events
-        self.schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
-        self.schedules = Schedules(self.schedule_rules, self)
+        self.schedules = Schedules(schedule_rules, self)
         self._emit_rows = services.triggers.emit_rows
-        self.due_emits: DueEmits
-
-    def accept(self, spec: TriggerSpec) -> NewTrigger:
-        """Return the row of a spec, before anything is written. Raises InvalidInput for one that the app could only
-        fail."""
-        row = self._triggers.accept(spec)
-        self._app.check(row)
-        return row
+        self._due_emits = due_emits
 
     async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
         """Accept one trigger; it is on disk when this returns. Raises InvalidInput on another event loop."""
-        row = self.accept(spec)
+        row = self._accept(spec)
         self._writer.require_loop()
         try:
             if (maker_id := self._find_maker()) is not None:
                 [handle] = await self._emit_together([row], maker_id)
                 return handle
-            if await self.due_emits.emit(row):
+            if await self._due_emits.emit(row):
                 claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
                 return EmittedHandle(self, claimed)
             emitted: NewTrigger | Emitted = await self._writer.commit_batched(self._emit_rows, row)
@@ -91,7 +90,7 @@ class EngineClient:
 
     async def emit_many(self, specs: list[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all, or none."""
-        rows = [self.accept(spec) for spec in specs]
+        rows = [self._accept(spec) for spec in specs]
         try:
             return await self._emit_together(rows, self._find_maker())
         except OutcomeUnknown as error:
@@ -135,7 +134,7 @@ class EngineClient:
         start: TriggerSpec | None = None,
     ) -> bool:
         """Tell a live task, or one that is started for it, that something happened; whether it waited for just that."""
-        row = None if start is None else self.accept(start)
+        row = None if start is None else self._accept(start)
         waited = await self._writer.commit(
             self._services.signal, task_id, event, payload, sent_by=sent_by, start=row, maker_id=self._find_maker()
         )

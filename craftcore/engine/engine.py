@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -39,11 +39,13 @@ from craftcore.executions.recorder import Recorder
 from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
+from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.schedules.tick_service import Ticked
 from craftcore.services import Services
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.model import Claim, NewTrigger, TriggerSpec, TriggerStatus
 
 log = get_logger(__name__)
 
@@ -55,7 +57,10 @@ DRAIN_SECONDS = 5.0
 
 
 class Engine:
-    """Runs one app on one database, for one epoch. `run` it in a task group; `stop` drains it."""
+    """Runs one app on one database, for one epoch. `run` it in a task group; `stop` drains it.
+
+    It implements `EngineEvents` by its methods.
+    """
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Engine:
         """Set up the engine. `owns_loop`: nothing else runs on its event loop, so only `stop` may end it."""
         config = services.config
         self.app = app
+        self._triggers = services.triggers
         self.epoch = epoch
         self.counts: Counter[str] = Counter()
         """How many attempts were settled since the start, by status; those given back are RELEASED."""
@@ -90,17 +96,17 @@ class Engine:
         self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
         self.results = ResultWaits(services, get_current_loop())
-        self.requests = EngineClient(app, services, writer, self.feeder, self.results, self)
+        schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
         doors = TurnServices(
             journal=SqliteJournal(
                 services, commits, CallMarks(services.acts, write_mark), self.feeder.notify_due, self.on_changed
             ),
-            tables=SqliteTables(services, commits, self.requests.schedule_rules, self.on_changed),
+            tables=SqliteTables(services, commits, schedule_rules, self.on_changed),
             actions=app.actions,
             flights={},
             epoch=epoch,
             clock=services.clock,
-            accept=self.requests.accept,
+            accept=self.accept,
             loop=get_current_loop(),
             threads=self._step_threads,
             workers=self._workers,
@@ -112,19 +118,23 @@ class Engine:
         self.progress = Progress(self._running_attempts, doors)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
-        self.on_claimed, self.on_ticked = self.consumer.wake, self._observer.on_ticked
-        self.on_due, self.on_started = self.feeder.notify_due, self.feeder.note_started
-        self.on_window_shrunk = self.feeder.notify_slot_freed
-        self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.request_reclaim
-        end = self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
-        self.guard, self.crash, self.settled = end.guard, end.crash, end.wait_for_settle
-        self.fail, self.hurry, self.on_emit_refused = end.fail, end.stop_now, end.announce_settled
-        self.requests.due_emits = DueEmits(services, writer, attempts, self.feeder, self.consumer, self, epoch=epoch)
+        due_emits = DueEmits(services, writer, attempts, self.feeder, self.consumer, self, epoch=epoch)
+        self.requests = EngineClient(
+            app, services, writer, self.accept, self.feeder, due_emits, self.results, schedule_rules, self
+        )
+        self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
         with suppress(StorageFull):
             await self.writer.commit(Transaction.fetch_value, "SELECT 1")
+
+    def accept(self, spec: TriggerSpec) -> NewTrigger:
+        """Return the row of a spec, before anything is written. Raises InvalidInput for one that the app could only
+        fail."""
+        row = self._triggers.accept(spec)
+        self.app.check(row)
+        return row
 
     # Life
 
@@ -176,6 +186,22 @@ class Engine:
         self.pause()
         self.consumer.stopping = True
         self._end.stopping.set()
+
+    def stop_now(self) -> None:
+        """Stop, and do not wait for the grace."""
+        self._end.stop_now()
+
+    def fail(self, error: CraftcoreError) -> None:
+        """Stop at once, because the database or the engine can no longer be trusted. The first error counts."""
+        self._end.fail(error)
+
+    async def wait_for_settle(self) -> None:
+        """Wait until another attempt is settled."""
+        await self._end.wait_for_settle()
+
+    async def guard(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task that the engine cannot do without: an error in it ends the engine."""
+        await self._end.guard(task)
 
     def pause(self) -> None:
         """Claim nothing and fire nothing from now on."""
@@ -231,7 +257,7 @@ class Engine:
         self.consumer.leave()
         with anyio.move_on_after(DRAIN_SECONDS):
             while not self.consumer.is_idle and not self._end.ends_now:
-                await self.settled()
+                await self.wait_for_settle()
         if self.running:
             log.warning("engine.left_behind", running=self.running)
 
@@ -256,8 +282,35 @@ class Engine:
         """The claims that have started and are not settled."""
         return [run.claim for run in self.consumer.running.values()]
 
+    def on_claimed(self) -> None:
+        self.consumer.wake()
+
+    def on_due(self, due_at: float) -> None:
+        self.feeder.notify_due(due_at)
+
+    def on_ticked(self, ticked: Ticked) -> None:
+        self._observer.on_ticked(ticked)
+
     def on_changed(self) -> None:
         self.ring(schedules=True)
+
+    def on_window_shrunk(self) -> None:
+        self.feeder.notify_slot_freed()
+
+    def on_lane_left(self) -> None:
+        self.feeder.ring()
+
+    def on_claims_lost(self) -> None:
+        self.feeder.request_reclaim()
+
+    def on_emit_refused(self) -> None:
+        self._end.announce_settled()
+
+    def on_started(self, runs: Sequence[Attempt]) -> None:
+        self.feeder.note_started(runs)
+
+    def crash(self, why: str, cause: BaseException | None = None) -> None:
+        self._end.crash(why, cause)
 
     def on_cancel_requests(self, seqs: list[int]) -> None:
         for seq in seqs:

@@ -77,7 +77,7 @@ class Person:
                 self.clock.advance(due_at - now)
                 self.engine.ring(schedules=False)
             with anyio.move_on_after(SHORT_WAIT):
-                await self.engine.settled()
+                await self.engine.wait_for_settle()
 
     async def _answer(self, question: OpenQuestion) -> None:
         await send(self.provider.port, quiet_request(question.key))

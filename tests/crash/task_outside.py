@@ -190,7 +190,7 @@ async def send_inputs(app: App, engine: Engine, db: Path, scenario: Scenario, lo
                 await _send(app, item, log)
             repeated = ()
             with anyio.move_on_after(0 if snapshot.inputs else SHORT_WAIT):
-                await engine.settled()
+                await engine.wait_for_settle()
 
 
 async def _send(app: App, item: Input, log: EventLog) -> None:

@@ -60,7 +60,7 @@ def run_workload(folder: Path, synchronous: Literal["full", "normal"]) -> Worklo
                 for _ in range(4):
                     tasks.start_soon(emit, range(30))
             while engine.counts["DONE"] < 120:
-                await engine.settled()
+                await engine.wait_for_settle()
             second.close()
 
     with workload.disk:

@@ -212,7 +212,7 @@ async def test_manual_or_startup_occurrence_is_not_late(tmp_path, clock):
         await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE started_at AND settled_at IS NULL")) == 1)
         await it.until(lambda: it.engine.running == 1)
         found = await scrape(tmp_path / "metrics.sock")
-        it.engine.hurry()
+        it.engine.stop_now()
 
     assert found.value("craftcore_schedule_lateness_seconds_count") == 0
 

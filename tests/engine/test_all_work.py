@@ -69,7 +69,7 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
         await it.app.emit("tick", delay=60)
         await it.app.emit("forever")
         await it.until(lambda: "forever" in ran)
-        it.engine.hurry()
+        it.engine.stop_now()
     core = VirtualCore(path, clock)
     core.do(core.schedules.put, ScheduleSpec(id="added", when="every 1m", workflow="tick"), Origin.OPERATOR)
     core.close()

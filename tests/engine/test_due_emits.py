@@ -157,7 +157,7 @@ async def test_trigger_emitted_while_starts_are_barred_takes_no_slot(tmp_path, c
         await it.until(lambda: gates.begun_names == ["first"])
         await condition(it)
         taken = it.engine.consumer.slots.taken
-        assert not it.engine.requests.due_emits._may_start()
+        assert not it.engine.requests._due_emits._may_start()
         assert it.engine.consumer.slots.taken == taken
         it.engine.consumer.stopping, it.engine.consumer.held_back = False, False
         gates.gates["first"].set()

@@ -199,7 +199,7 @@ async def test_engine_fault_at_the_drain_end_crashes_and_further_faults_are_logg
     with capture_logs() as logs, anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
         async with running(app, tmp_path / "agent.db", settings()) as engine:
             await app.emit("healthy")
-            await engine.settled()
+            await engine.wait_for_settle()
 
     lines = [line for line in logs if line["event"] in ("engine.crashed", "engine.further_error")]
     assert [line["event"] for line in lines] == ["engine.crashed", "engine.further_error"]

@@ -227,6 +227,6 @@ async def test_workflow_that_lists_tasks_or_cancels_a_subtask_is_not_a_crash(tmp
 
     async with running(app, tmp_path / "agent.db", settings()) as engine:
         await app.emit("fine")
-        await engine.settled()
+        await engine.wait_for_settle()
 
     assert epoch_end(tmp_path / "agent.db") == (True, {"fine": 1})

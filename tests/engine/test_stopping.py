@@ -339,7 +339,7 @@ async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
             await app.emit("long")
             await began.wait()
             it.engine.stop()
-            it.engine.hurry()
+            it.engine.stop_now()
     assert look(it.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
 
 
@@ -379,7 +379,7 @@ async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never
             opened.set()
             consumer = it.engine.consumer
             await it.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held_claims()))
-            it.engine.hurry()
+            it.engine.stop_now()
             await stopped.wait()
             gate.set()
     assert sorted(began) == ["long", "short"]

@@ -237,7 +237,7 @@ async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart
     async with lab(app, tmp_path) as it:
         emitted = await app.emit("order")
         await it.until(lambda: len(ids) == 2)
-        it.engine.hurry()  # interrupted in the middle, and restarted by the next engine
+        it.engine.stop_now()  # interrupted in the middle, and restarted by the next engine
     async with lab(app, tmp_path) as it:
         row = await it.ended(emitted.id)
         request = "json_extract(envelope_json, '$.metadata.requestId')"
@@ -274,7 +274,7 @@ async def test_cancelled_work_does_not_come_back_after_a_restart(tmp_path):
         waiting = await app.emit("later", delay=60)
         await it.waiting(asleep.id)
         await it.until(lambda: it.engine.running == 1)
-        it.engine.hurry()
+        it.engine.stop_now()
     core = VirtualCore(tmp_path / "agent.db", clock)
     assert len(core.do(core.cancel_all, "wiped").triggers) == 3
     core.close()

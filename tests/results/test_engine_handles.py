@@ -105,7 +105,7 @@ async def test_handle_has_every_field_of_the_answer(tmp_path):
 async def test_handle_of_an_inserted_row_has_the_fields_of_a_new_trigger(tmp_path, key):
     app = build_app()
     async with lab(app, tmp_path) as host:
-        row = host.engine.requests.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
+        row = host.engine.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
 
         assert asdict(EmittedHandle(host.engine.requests, row)) == asdict(
             Emitted(

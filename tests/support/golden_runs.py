@@ -278,7 +278,7 @@ async def released(stage: Stage) -> None:
         boots += 1
         id = await stage.emit("slow")
         await it.until(lambda: it.engine.running == 1)
-        it.engine.hurry()
+        it.engine.stop_now()
     async with stage.running() as it:
         boots += 1
         await it.settled(id)

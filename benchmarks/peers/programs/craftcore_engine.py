@@ -41,7 +41,7 @@ async def _drain(work: Work) -> float:
         engine.feeder.paused = False
         engine.feeder.ring()
         while engine.counts["DONE"] < work.count:
-            await engine.settled()
+            await engine.wait_for_settle()
         found.end()
     return found.rate()
 
@@ -87,7 +87,7 @@ async def _pipeline(work: Work) -> float:
         began = time.perf_counter()
         await async_emit_rate(work, lambda: app.emit("plain", PAYLOAD))
         while engine.counts["DONE"] < work.count:
-            await engine.settled()
+            await engine.wait_for_settle()
         return work.count / (time.perf_counter() - began)
 
 
