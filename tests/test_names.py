@@ -191,7 +191,7 @@ def test_module_name_is_refused(path, fault):
 
 
 def test_module_name_is_accepted():
-    for path in ("storage/batch.py", "cli/finding.py", "tasks/store.py"):
+    for path in ("storage/group_commit.py", "cli/finding.py", "tasks/store.py"):
         assert list(module_faults(PurePosixPath(path), Counter(store=5))) == []
 
 

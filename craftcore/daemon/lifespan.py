@@ -105,8 +105,8 @@ async def running(
         boot = _boot(core, app, process, lock, declared, held_tasks, rules, paused=paused, places=places)
         observer.on_booted()
 
-        def on_flushed(pieces: int, seconds: float) -> None:
-            observer.on_flushed(pieces, seconds)
+        def on_flushed(items: int, seconds: float) -> None:
+            observer.on_flushed(items, seconds)
             engine.results.note_change()
 
         try:

@@ -14,7 +14,7 @@ from craftcore.engine.loop.loop_end import LoopEnd
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError
 from craftcore.log import get_logger
 from craftcore.serialization.untrusted import message_of, type_name
-from craftcore.storage.flush_times import SLOW_SECONDS
+from craftcore.storage.group_commit import SLOW_SECONDS
 
 log = get_logger(__name__)
 

@@ -25,7 +25,7 @@ class Observer(Protocol):
     def on_ticked(self, ticked: Ticked) -> None:
         """Count a tick of the schedules."""
 
-    def on_flushed(self, pieces: int, seconds: float) -> None:
+    def on_flushed(self, items: int, seconds: float) -> None:
         """Count a commit: the number of its items, and the seconds of its flush."""
 
 
@@ -41,5 +41,5 @@ class Unobserved:
     def on_ticked(self, ticked: Ticked) -> None:
         return
 
-    def on_flushed(self, pieces: int, seconds: float) -> None:
+    def on_flushed(self, items: int, seconds: float) -> None:
         return

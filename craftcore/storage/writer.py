@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
@@ -26,13 +29,11 @@ import apsw
 from craftcore.errors import InvalidInput, StorageError, StorageFull, WriterDied
 from craftcore.log import get_logger
 from craftcore.serialization.untrusted import safe_repr
-from craftcore.storage.batch import After, WorkItem
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.commit import call_after_commit
-from craftcore.storage.commit_queue import CommitQueue
 from craftcore.storage.database import Database
 from craftcore.storage.event_loop import ELSEWHERE, Loop, get_current_loop
-from craftcore.storage.group_commit import GroupCommit
+from craftcore.storage.group_commit import After, GroupCommit, WorkItem
 from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.user_sql.user_transaction import require_plain
@@ -45,13 +46,16 @@ Item = TypeVar("Item")
 
 log = get_logger(__name__)
 
+BATCH_LIMIT = 1000
+"""Items of one commit, so that no caller waits for an endless one."""
+
 
 class Writer:
     """The thread that owns the daemon's write connection. Open it with `async with`.
 
     `on_fatal(error)` is called on the loop's thread when the file can no longer be trusted or written;
-    from then on every commit is refused with that error. `on_flushed(pieces, seconds)` is called there, too, after each
-    commit: of how many pieces it was, and how long the flush took.
+    from then on every commit is refused with that error. `on_flushed(items, seconds)` is called there, too, after each
+    commit: of how many items it was, and how long the flush took.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class Writer:
         database: Database,
         *,
         on_fatal: Callable[[StorageError], None] | None = None,
-        on_flushed: Callable[[int, float], None] = lambda _pieces, _seconds: None,
+        on_flushed: Callable[[int, float], None] = lambda _items, _seconds: None,
     ) -> None:
         self._database = database
         self._on_fatal = on_fatal
@@ -121,8 +125,8 @@ class Writer:
 
         `in_any_case`: cancelling the caller withdraws nothing. The returned outcome has happened.
         """
-        piece = WorkItem(work, (item,), self._loop.create_waiter(), each=True)
-        result: T = await self._submit(piece, in_any_case=in_any_case)
+        grouped = WorkItem(work, (item,), self._loop.create_waiter(), is_grouped=True)
+        result: T = await self._submit(grouped, in_any_case=in_any_case)
         return result
 
     async def commit_user_sql(
@@ -137,28 +141,28 @@ class Writer:
         """
         require_plain(user)
         result: R = await self._submit(
-            WorkItem(self.group_commit.user_sql.run, (user, args, record), self._loop.create_waiter(), apart=True)
+            WorkItem(self.group_commit.user_sql.run, (user, args, record), self._loop.create_waiter(), is_separate=True)
         )
         return result
 
-    async def _submit(self, piece: WorkItem, *, in_any_case: bool = False) -> Any:
-        self.queue.put(piece)
+    async def _submit(self, item: WorkItem, *, in_any_case: bool = False) -> Any:
+        self.queue.put(item)
         try:
-            await self._loop.wait(piece.waiter)
+            await self._loop.wait(item.waiter)
         except anyio.get_cancelled_exc_class():
-            await self._withdraw_or_hear(piece, in_any_case)
+            await self._withdraw_or_wait(item, in_any_case)
             raise
-        if piece.error is not None:
-            raise piece.error
-        return piece.result
+        if item.error is not None:
+            raise item.error
+        return item.result
 
-    async def _withdraw_or_hear(self, piece: WorkItem, in_any_case: bool) -> None:
-        if not in_any_case and self.queue.withdraw(piece):
+    async def _withdraw_or_wait(self, item: WorkItem, in_any_case: bool) -> None:
+        if not in_any_case and self.queue.withdraw(item):
             return
-        while not piece.done:
-            piece.waiter = self._loop.create_waiter()
+        while not item.done:
+            item.waiter = self._loop.create_waiter()
             with anyio.CancelScope(shield=True):
-                await self._loop.wait(piece.waiter)
+                await self._loop.wait(item.waiter)
 
     # On the writer's thread from here on.
 
@@ -193,8 +197,8 @@ class Writer:
         why = WriterDied(f"{self._database.path}: the thread that writes was ended by {safe_repr(error)}")
         batch = self._batch
         if not self._batch_is_over:
-            for piece in batch:
-                piece.error = why if piece.error is None else piece.error
+            for item in batch:
+                item.error = why if item.error is None else item.error
         self._report(batch, [], self._fail_rest(batch, self.failed or why))
         log.critical("writer.died", exc_info=error)  # last: the rendering of an error may fail, too
 
@@ -211,12 +215,12 @@ class Writer:
         return batch
 
     def _fail(self, batch: list[WorkItem], error: BaseException) -> StorageError | None:
-        """Answer every caller with the error of a batch that was not committed, or may not be: each learns why, and
-        all but a full disk is fatal."""
+        """Answer every caller with the error of a batch that was not committed, or may not be. Each error but a full
+        disk is fatal."""
         if isinstance(error, apsw.Error):
             error = translate(error, self._database.path, self.group_commit.connection)
-        for piece in batch:
-            piece.error = error if piece.error is None else piece.error
+        for item in batch:
+            item.error = error if item.error is None else item.error
         if isinstance(error, StorageFull):
             self.group_commit.full = True
             return None
@@ -225,7 +229,7 @@ class Writer:
 
     def _fail_rest(self, batch: list[WorkItem], fatal: StorageError) -> StorageError:
         """Refuse every later write. Callers that still wait are answered together with the batch."""
-        self.checkpoints.holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
+        self.checkpoints.holds_work = False  # a checkpoint could move pages that the failed flush did not write
         batch.extend(self.queue.fail(fatal))
         return fatal
 
@@ -265,10 +269,108 @@ class Writer:
 
     def _answer(self, batch: list[WorkItem], after: list[After]) -> None:
         wake = self._loop.wake
-        for piece in batch:
-            piece.done = True
+        for item in batch:
+            item.done = True
             try:
-                wake(piece.waiter)
-            except Exception:  # the others must hear all the same
+                wake(item.waiter)
+            except Exception:  # the other callers need their answers all the same
                 log.exception("answer.failed")
         call_after_commit(after)
+
+
+class CommitQueue:
+    """Items that wait for a commit, oldest first. Every method may be called from any thread.
+
+    `failed`: the error that ended writing; from then on every item is refused with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pending: deque[WorkItem] = deque()
+        self._lock = threading.Lock()
+        self._bell = threading.Lock()
+        """Free from a ring until the waiting thread takes it. A Condition would make a lock for each wait."""
+        self._bell.acquire()
+        self._is_waiting = False
+        self.is_closing = False
+        self.failed: StorageError | None = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[WorkItem]:
+        return iter(list(self._pending))
+
+    def put(self, item: WorkItem) -> None:
+        """Append an item. Raises the error that ended writing, and StorageError once the queue is closed."""
+        with self._lock:
+            if self.failed or self.is_closing:
+                raise self.failed or StorageError(f"{self._path}: the writer is closed; nothing was written")
+            self._pending.append(item)
+            self._ring()
+
+    def withdraw(self, item: WorkItem) -> bool:
+        """Take an item back. Return False when it was taken already."""
+        with self._lock:
+            if item not in self._pending:
+                return False
+            self._pending.remove(item)
+            return True
+
+    def take(self, seconds: float | None) -> list[WorkItem] | None:
+        """Take the items of the next commit. Wait for the first at most `seconds`; None: for ever.
+
+        Return an empty list when none came, and None when the queue is closed and empty.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._lock:
+                if self._pending:
+                    return self._take_batch()
+                if self.is_closing:
+                    return None
+                self._is_waiting = True
+            if not self._wait_for_ring(deadline):
+                return []
+
+    def _take_batch(self) -> list[WorkItem]:
+        """Take all items that wait, at most a batch, up to the first that has a commit of its own; or that one."""
+        batch: list[WorkItem] = []
+        while self._pending and len(batch) < BATCH_LIMIT:
+            if self._pending[0].is_separate:
+                return batch or [self._pending.popleft()]
+            batch.append(self._pending.popleft())
+        return batch
+
+    def _wait_for_ring(self, deadline: float | None) -> bool:
+        """Return False when none came in time. The item that rang may have been withdrawn since."""
+        if self._bell.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return True
+        with self._lock:
+            if self._is_waiting:
+                self._is_waiting = False
+                return False
+        return self._bell.acquire()  # the ring came with the end of the wait
+
+    def _ring(self) -> None:
+        """Wake the thread if it waits. Call it with the lock."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._bell.release()
+
+    def close(self) -> None:
+        """Refuse new items. Those that wait are still taken."""
+        with self._lock:
+            self.is_closing = True
+            self._ring()
+
+    def fail(self, error: StorageError) -> list[WorkItem]:
+        """Refuse everything from now on with `error`. Return the items that waited, each with its error."""
+        with self._lock:
+            self.failed = error
+            refused = list(self._pending)
+            self._pending.clear()
+        kind = WriterDied if isinstance(error, WriterDied) else StorageError  # a daemon exits by its kind
+        for item in refused:
+            item.error = kind(f"nothing was written: {error}")
+        return refused

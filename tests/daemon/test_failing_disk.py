@@ -17,7 +17,7 @@ APP = """
 import anyio, signal, threading
 from craftcore import App, TaskContext
 from craftcore.engine import live_state
-from craftcore.storage import checkpoints, flush_times
+from craftcore.storage import checkpoints
 from craftcore.testing.faulty_disk import FaultyDisk
 
 checkpoints.RETRY_SECONDS = 0.05

@@ -101,7 +101,7 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         await it.idle()
         found = await scrape(address)
         group = it.engine.writer.group_commit
-        flushed, pieces, size = group.commits, group.pieces, it.path.stat().st_size
+        flushed, pieces, size = group.commits, group.items, it.path.stat().st_size
 
     assert busy.all("craftcore_triggers", "state") == {
         ("due",): 0,

@@ -157,7 +157,7 @@ async def test_checkpoint_of_a_user_transaction_reports_errors_too(database, dis
 
 
 async def test_slow_disk_is_measured_and_a_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
-    monkeypatch.setattr("craftcore.storage.flush_times.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.storage.group_commit.SLOW_SECONDS", 0.1)
     async with Writer(database) as writer:
         quick = writer.group_commit.flushes.is_slow
         disk.slow_syncs(0.2)
@@ -173,7 +173,7 @@ async def test_slow_disk_is_measured_and_a_stop_leaves_the_wal_to_the_next_start
 
 
 async def test_slow_flush_is_forgotten_after_a_minute(database, disk, monkeypatch):
-    monkeypatch.setattr("craftcore.storage.flush_times.RECENT_SECONDS", 0.0)
+    monkeypatch.setattr("craftcore.storage.group_commit.RECENT_SECONDS", 0.0)
     async with Writer(database) as writer:
         disk.slow_syncs(0.05)
         await writer.commit(write, 1)

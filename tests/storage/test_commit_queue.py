@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from craftcore.errors import StorageError, WriterDied
-from craftcore.storage.batch import BATCH_LIMIT, WorkItem
-from craftcore.storage.commit_queue import CommitQueue
+from craftcore.storage.group_commit import WorkItem
+from craftcore.storage.writer import BATCH_LIMIT, CommitQueue
 from tests.support.processes import PATIENCE
 
 PATH = Path("agent.db")
 
 
-def build_item(*, apart: bool = False) -> WorkItem:
-    return WorkItem(lambda tx: None, (), None, apart=apart)
+def build_item(*, is_separate: bool = False) -> WorkItem:
+    return WorkItem(lambda tx: None, (), None, is_separate=is_separate)
 
 
 def wait_for_waiter(queue: CommitQueue) -> None:
@@ -38,8 +38,8 @@ def test_take_returns_items_in_order():
     assert queue.take(0.0) == []
 
 
-def test_take_returns_at_most_a_batch_and_an_apart_item_alone():
-    queue, single = CommitQueue(PATH), build_item(apart=True)
+def test_take_returns_at_most_a_batch_and_a_separate_item_alone():
+    queue, single = CommitQueue(PATH), build_item(is_separate=True)
     for item in [*(build_item() for _ in range(BATCH_LIMIT + 1)), single]:
         queue.put(item)
 

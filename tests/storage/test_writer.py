@@ -70,11 +70,11 @@ def rows(database: Database) -> list[int]:
 async def test_hundred_callers_share_a_single_flush(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit, insert, x) for x in range(100)])
-        commits, pieces = writer.group_commit.commits, writer.group_commit.pieces
+        commits, items = writer.group_commit.commits, writer.group_commit.items
 
     assert answers == {x: x for x in range(100)}
     assert rows(database) == list(range(100))
-    assert (commits, pieces) == (2, 101)  # the commits of the gate and of the batch
+    assert (commits, items) == (2, 101)  # the commits of the gate and of the batch
 
 
 async def test_writer_without_a_thread_keeps_no_file_open(database):
@@ -115,8 +115,8 @@ async def test_keyword_arguments_reach_the_piece(database):
 async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(database):
     counts: list[int] = []
 
-    def count(pieces: int, seconds: float) -> None:
-        counts.append(pieces)
+    def count(items: int, seconds: float) -> None:
+        counts.append(items)
         assert seconds >= 0
         raise LookupError("a bug of the callback")
 
@@ -127,7 +127,7 @@ async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(
         answer = await writer.commit(insert, 12)
 
         assert (sum(counts), len(counts), writer.failed) == (
-            writer.group_commit.pieces,
+            writer.group_commit.items,
             writer.group_commit.commits,
             None,
         )

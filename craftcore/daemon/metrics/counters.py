@@ -97,8 +97,8 @@ class Counters:
             if placed.outcome is Outcome.FIRED and placed.cause is FireCause.TIME:
                 self._lateness.observe(max(0.0, now - placed.nominal_at))
 
-    def on_flushed(self, pieces: int, seconds: float) -> None:
-        self._flush_pieces.observe(pieces)
+    def on_flushed(self, items: int, seconds: float) -> None:
+        self._flush_pieces.observe(items)
         self._flush_seconds.observe(seconds)
 
     def on_lagged(self, seconds: float) -> None:
