@@ -1,6 +1,6 @@
 """The two commits of the main path: attempts begin, are routed, and end.
 
-On the writer's thread; each method is a rule over a transaction it is given.
+`AttemptCommits` has their rules, which run on the writer's thread. `AttemptBatches` commits them from the event loop.
 """
 
 from __future__ import annotations
@@ -9,8 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import anyio
+
 from craftcore.engine.attempt import Attempt
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.exclusive_run import ExclusiveRun
+from craftcore.engine.faults import fault, report
 from craftcore.engine.held_tasks import HeldTasks
+from craftcore.engine.limits.shortages import HAND_BACKS_MAX, LOOK_SECONDS, Shortages
 from craftcore.engine.routing import OWN, Delivery, Routes
 from craftcore.errors import LeaseLost
 from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
@@ -46,7 +52,10 @@ class Settled(NamedTuple):
 
 
 class AttemptCommits:
-    """Starts and settles for one engine. `may_claim_next(run)`: the next turn of its task may be born claimed."""
+    """Starts and settles for one engine. Each method is a rule over a transaction it is given.
+
+    `may_claim_next(attempt)`: the next turn of its task may be claimed in the commit that creates it.
+    """
 
     def __init__(
         self,
@@ -86,23 +95,26 @@ class AttemptCommits:
             tx, [self._start(claim, route) for claim, route in zip(started, routes, strict=True)]
         )
         routes = [self._next_agent_route(route, entry) for route, entry in zip(routes, entries, strict=True)]
-        attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]
-        records = self._recorder.open_all(tx, self._epoch, attempts)
-        runs = []
-        for attempt, route, entry, record in zip(attempts, routes, entries, records, strict=True):
-            run = Attempt(attempt.claim, record, attempt.routed, entry if isinstance(entry, Entry) else None)
+        infos = [attempt_of(*parts) for parts in zip(started, routes, entries, strict=True)]
+        records = self._recorder.open_all(tx, self._epoch, infos)
+        attempts = []
+        for info, route, entry, record in zip(infos, routes, entries, records, strict=True):
+            attempt = Attempt(info.claim, record, info.routed, entry if isinstance(entry, Entry) else None)
             if isinstance(entry, StaleTurn):
-                run.outcome = Obsolete(reason=entry.reason)
+                attempt.outcome = Obsolete(reason=entry.reason)
             elif isinstance(route, Delivery):
-                run.outcome = Delivered(task_id=route.task_id)
-            runs.append(run)
-        return runs
+                attempt.outcome = Delivered(task_id=route.task_id)
+            attempts.append(attempt)
+        return attempts
 
-    def settle_all(self, tx: Transaction, runs: list[Attempt]) -> list[Settled | Exception]:
+    def settle_all(self, tx: Transaction, attempts: list[Attempt]) -> list[Settled | Exception]:
         """Settle triggers, records and tasks of attempts that have ended; an answer each."""
-        outcomes = [limited_outcome(run.deadline_at, self._release_undeliverable(tx, _outcome(run))) for run in runs]
-        ends = [(run.claim, outcome) for run, outcome in zip(runs, outcomes, strict=True)]
-        by_seq = {run.claim.seq: run for run in runs}
+        outcomes = [
+            limited_outcome(attempt.deadline_at, self._release_undeliverable(tx, _outcome(attempt)))
+            for attempt in attempts
+        ]
+        ends = [(attempt.claim, outcome) for attempt, outcome in zip(attempts, outcomes, strict=True)]
+        by_seq = {attempt.claim.seq: attempt for attempt in attempts}
 
         def policy(claim: Claim) -> RetryPolicy:
             routed = by_seq[claim.seq].routed
@@ -110,23 +122,23 @@ class AttemptCommits:
 
         moves = self._claims.settle_all(tx, ends, policy)
         settled: list[tuple[Attempt, Outcome, Settlement]] = []
-        for run, outcome, move in zip(runs, outcomes, moves, strict=True):
+        for attempt, outcome, move in zip(attempts, outcomes, moves, strict=True):
             if isinstance(move, Settlement):
                 if is_cancellation(move):
-                    outcome = Cancelled(effect_possible=bool(run.acted))
-                settled.append((run, outcome, move))
-        self._recorder.close_all(tx, [(run.record, outcome) for run, outcome, _ in settled])
+                    outcome = Cancelled(effect_possible=bool(attempt.acted))
+                settled.append((attempt, outcome, move))
+        self._recorder.close_all(tx, [(attempt.record, outcome) for attempt, outcome, _ in settled])
         followed = self._follow_all(tx, settled)
         return [
-            move if isinstance(move, Exception) else Settled(move, followed.get(run.claim.seq, NOTHING))
-            for run, move in zip(runs, moves, strict=True)
+            move if isinstance(move, Exception) else Settled(move, followed.get(attempt.claim.seq, NOTHING))
+            for attempt, move in zip(attempts, moves, strict=True)
         ]
 
     def settle_and_start(
-        self, tx: Transaction, runs: list[Attempt], claims: list[Claim]
+        self, tx: Transaction, attempts: list[Attempt], claims: list[Claim]
     ) -> tuple[list[Settled | Exception], list[Attempt]]:
         """Settle attempts that have ended, and then start claims; both or neither."""
-        return self.settle_all(tx, runs), self.start_all(tx, claims, alone=False, outlived=None)
+        return self.settle_all(tx, attempts), self.start_all(tx, claims, alone=False, outlived=None)
 
     def fail(self, tx: Transaction, claim: Claim, failed: Failed) -> Settled | Exception:
         """Settle as FAILED what can be neither started nor settled as it should. Its record, if one is open, stays
@@ -141,29 +153,38 @@ class AttemptCommits:
         followed: dict[int, Followed] = {}
         ends: list[TurnEnd] = []
         turned: list[int] = []
-        for run, outcome, move in settled:
-            if run.entry is not None:
-                self._settle_agents(tx, run, run.entry.task, outcome)
-                steps, is_stalled = (run.turn.spent, run.turn.asked_at > 0) if run.turn is not None else (0, False)
-                mine = None if isinstance(outcome, Cancelled) else run.move
-                ends.append(
-                    TurnEnd(run.entry, move, mine, steps, self._may_claim_next(run), is_stalled or run.was_stalled)
+        for attempt, outcome, move in settled:
+            if attempt.entry is not None:
+                self._settle_agents(tx, attempt, attempt.entry.task, outcome)
+                steps, is_stalled = (
+                    (attempt.turn.spent, attempt.turn.asked_at > 0) if attempt.turn is not None else (0, False)
                 )
-                turned.append(run.claim.seq)
+                mine = None if isinstance(outcome, Cancelled) else attempt.move
+                ends.append(
+                    TurnEnd(
+                        attempt.entry,
+                        move,
+                        mine,
+                        steps,
+                        self._may_claim_next(attempt),
+                        is_stalled or attempt.was_stalled,
+                    )
+                )
+                turned.append(attempt.claim.seq)
             elif isinstance(outcome, Delivered):
-                followed[run.claim.seq] = self._turns.deliver(tx, run.claim, outcome.task_id)
+                followed[attempt.claim.seq] = self._turns.deliver(tx, attempt.claim, outcome.task_id)
         if ends:
             followed.update(zip(turned, self._turns.settle_all(tx, self._epoch, ends), strict=True))
         return followed
 
-    def _settle_agents(self, tx: Transaction, run: Attempt, task: Task, outcome: Outcome) -> None:
-        """Return the agent that continues a task after a FALLBACK."""
-        routed = run.routed
+    def _settle_agents(self, tx: Transaction, attempt: Attempt, task: Task, outcome: Outcome) -> None:
+        """Note which agent the next turn begins with: after a failure the first, after a Continue the one that ran."""
+        routed = attempt.routed
         if task.agent is None or routed is None:
             return
         if isinstance(outcome, Failed):
             self._agents.start_over(tx, task)
-        elif isinstance(run.move, Continues):
+        elif isinstance(attempt.move, Continues):
             self._agents.keep(tx, task, routed.agents, task.agent)
 
     def _release_undeliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
@@ -173,32 +194,34 @@ class AttemptCommits:
         return outcome
 
     def decide(
-        self, tx: Transaction, run: Attempt, routed: Routed, session_id: str | None
+        self, tx: Transaction, attempt: Attempt, routed: Routed, session_id: str | None
     ) -> tuple[Record, Entry | StaleTurn | None]:
         """Note what a router decided, and enter the turn: the record as it goes on, and what the turn finds."""
         if session_id is not None:
-            self._claims.join_lane(tx, run.claim, session_id)
-        [entry] = self._entering.enter_all(tx, [self._start(run.claim._replace(lane=run.lane), routed)])
+            self._claims.join_lane(tx, attempt.claim, session_id)
+        [entry] = self._entering.enter_all(tx, [self._start(attempt.claim._replace(lane=attempt.lane), routed)])
         if routed.agents and isinstance(entry, Entry):
             self._agents.choose(tx, entry.task, routed.agents)
         return self._recorder.record_decision(
-            tx, run.record, attempt_of(run.claim, self._next_agent_route(routed, entry), entry)
+            tx, attempt.record, attempt_of(attempt.claim, self._next_agent_route(routed, entry), entry)
         ), entry
 
-    def fall_back(self, tx: Transaction, run: Attempt, failed: Failed, agent: str) -> Record | None:
+    def fall_back(self, tx: Transaction, attempt: Attempt, failed: Failed, agent: str) -> Record | None:
         """Note that the agent which ran has failed, and that the next one is tried. None, and nothing written,
         when its task has begun an irreversible action. Raises LeaseLost."""
-        assert run.routed is not None, run.claim
-        self._claims.require_held(tx, run.claim)
-        if run.entry is not None and not self._agents.fall_back(tx, run.entry.task, run.routed.agents, agent):
+        assert attempt.routed is not None, attempt.claim
+        self._claims.require_held(tx, attempt.claim)
+        if attempt.entry is not None and not self._agents.fall_back(
+            tx, attempt.entry.task, attempt.routed.agents, agent
+        ):
             return None
-        routed = run.routed._replace(workflow=agent, intent=run.routed.intent or run.routed.workflow)
-        return self._recorder.record_fallback(tx, run.record, failed, AttemptInfo(run.claim, routed))
+        routed = attempt.routed._replace(workflow=agent, intent=attempt.routed.intent or attempt.routed.workflow)
+        return self._recorder.record_fallback(tx, attempt.record, failed, AttemptInfo(attempt.claim, routed))
 
     def _next_agent_route(
         self, route: Routed | Delivery | None, entry: Entry | StaleTurn | None
     ) -> Routed | Delivery | None:
-        """Return the route with the agents that are tried, and the one of them that it has come to."""
+        """Return the route with the agents that may run, and the agent that runs next."""
         if not isinstance(route, Routed):
             return route
         task = entry.task if isinstance(entry, Entry) else None
@@ -229,6 +252,93 @@ class AttemptCommits:
         return workflow.is_task(payload_json) or any(other and other.is_task(payload_json) for other in others)
 
 
+class AttemptBatches:
+    """Batches of starts and settles: one commit each. After a fault each member is committed by itself.
+
+    `on_start_failed(claim)` is called after the commit of a trigger that failed because it could not be started.
+    """
+
+    def __init__(
+        self,
+        attempts: AttemptCommits,
+        commits: DurableCommits,
+        exclusive: ExclusiveRun,
+        shortages: Shortages,
+        on_start_failed: Callable[[Claim], None],
+    ) -> None:
+        self._shortages = shortages
+        self._attempts = attempts
+        self._commits = commits
+        self._exclusive = exclusive
+        self._on_start_failed = on_start_failed
+        self.may_have_started = False
+        """An error was raised while claims were started, perhaps after their commit: then no attempt holds them."""
+
+    async def start(self, claims: list[Claim]) -> list[Attempt]:
+        """Start these claims in one commit. After an error of craftcore each is started alone, and fails alone."""
+        try:
+            alone, outlived = self._exclusive.is_on, self._exclusive.outlived
+            attempts: list[Attempt] = await self._commits.commit(self._attempts.start_all, claims, alone, outlived)
+            if outlived is not None:
+                self._exclusive.note_joined(outlived)
+            return attempts
+        except BaseException as error:
+            failed = fault(error, "start")
+            self.may_have_started = True
+            if self._shortages.note(error) is not None:
+                return []  # they are claimed again
+            if len(claims) == 1:
+                report(claims[0], "start", error)
+        if len(claims) > 1:
+            return [attempt for claim in claims for attempt in await self.start([claim])]
+        await self._commits.commit(self._attempts.fail, claims[0], failed)
+        self._on_start_failed(claims[0])
+        return []
+
+    async def settle_and_start(
+        self, attempts: list[Attempt], claims: list[Claim]
+    ) -> tuple[list[Settled | Exception], list[Attempt]]:
+        """Settle these attempts and start these claims in one commit. After an error of craftcore each has its own."""
+        try:
+            answers: tuple[list[Settled | Exception], list[Attempt]] = await self._commits.commit(
+                self._attempts.settle_and_start, attempts, claims
+            )
+            return answers
+        except BaseException as error:
+            fault(error, "settle")
+            self.may_have_started = True
+        return await self.settle(attempts), await self.start(claims)
+
+    async def settle(self, attempts: list[Attempt]) -> list[Settled | Exception]:
+        """Settle these attempts in one commit. After an error of craftcore each is settled alone: as it ended, else as
+        failed, else by the fewest statements. An error in the last of these ends the engine."""
+        try:
+            return await self._settle_together(attempts)
+        except BaseException as error:
+            failed = fault(error, "settle")
+            if len(attempts) == 1:
+                report(attempts[0].claim, "settle", error)
+        if len(attempts) > 1:
+            return [answer for attempt in attempts for answer in await self.settle([attempt])]
+        attempts[0].outcome, attempts[0].move = failed, None
+        try:
+            return await self._settle_together(attempts)
+        except BaseException as error:
+            fault(error, "settle")
+        return [await self._commits.commit(self._attempts.fail, attempts[0].claim, failed)]
+
+    async def _settle_together(self, attempts: list[Attempt]) -> list[Settled | Exception]:
+        for left in reversed(range(HAND_BACKS_MAX)):
+            try:
+                answers: list[Settled | Exception] = await self._commits.commit(self._attempts.settle_all, attempts)
+                return answers
+            except BaseException as error:
+                if not left or self._shortages.note(error) is None:
+                    raise
+                await anyio.sleep(LOOK_SECONDS)
+        raise AssertionError(attempts)
+
+
 def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | StaleTurn | None) -> AttemptInfo:
     """Return what a record is opened of."""
     routed = route if isinstance(route, Routed) else None
@@ -245,9 +355,9 @@ def limited_outcome(deadline_at: float | None, outcome: Outcome) -> Outcome:
     return replace(outcome, no_later=deadline_at)
 
 
-def _outcome(run: Attempt) -> Outcome:
+def _outcome(attempt: Attempt) -> Outcome:
     """Return what it came to; of a failure also whether it may have had an effect."""
-    assert run.outcome is not None, run.claim
-    if run.acted and isinstance(run.outcome, Failed):
-        return replace(run.outcome, effect_possible=True)
-    return run.outcome
+    assert attempt.outcome is not None, attempt.claim
+    if attempt.acted and isinstance(attempt.outcome, Failed):
+        return replace(attempt.outcome, effect_possible=True)
+    return attempt.outcome

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import anyio
 
 from craftcore.engine.attempt import CURRENT
-from craftcore.engine.due_emits import DueEmits
+from craftcore.engine.consumer import Consumer
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
@@ -51,7 +51,7 @@ class EngineClient:
         writer: Writer,
         accept: Callable[[TriggerSpec], NewTrigger],
         feeder: Feeder,
-        due_emits: DueEmits,
+        consumer: Consumer,
         results: ResultWaits,
         schedule_rules: RuntimeSchedules,
         events: EngineEvents,
@@ -68,7 +68,7 @@ class EngineClient:
         self._events = events
         self.schedules = Schedules(schedule_rules, self)
         self._emit_rows = services.triggers.emit_rows
-        self._due_emits = due_emits
+        self._consumer = consumer
 
     async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
         """Accept one trigger; it is on disk when this returns. Raises InvalidInput on another event loop."""
@@ -78,7 +78,7 @@ class EngineClient:
             if (maker_id := self._find_maker()) is not None:
                 [handle] = await self._emit_together([row], maker_id)
                 return handle
-            if await self._due_emits.emit(row):
+            if await self._consumer.emit(row):
                 claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
                 return EmittedHandle(self, claimed)
             emitted: NewTrigger | Emitted = await self._writer.commit_batched(self._emit_rows, row)

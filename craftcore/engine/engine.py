@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -14,7 +14,6 @@ from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import EngineClient
 from craftcore.engine.consumer import Consumer
-from craftcore.engine.due_emits import DueEmits
 from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd, grace_left
 from craftcore.engine.feeder import Feeder
@@ -117,10 +116,11 @@ class Engine:
         self._runner = Runner(app, doors, self._threads, config, services.database.real_path, Shortages(services.clock))
         self.progress = Progress(self._running_attempts, doors)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
-        self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
-        due_emits = DueEmits(services, writer, attempts, self.feeder, self.consumer, self, epoch=epoch)
+        self.consumer = Consumer(
+            app, services, writer, attempts, commits, self._queue, self.feeder, self._runner, self, epoch=epoch
+        )
         self.requests = EngineClient(
-            app, services, writer, self.accept, self.feeder, due_emits, self.results, schedule_rules, self
+            app, services, writer, self.accept, self.feeder, self.consumer, self.results, schedule_rules, self
         )
         self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
 
@@ -155,7 +155,7 @@ class Engine:
                 self.consumer.consume,
                 self.consumer.settle,
                 self.progress.watch,
-                self.consumer.solitude.watch,
+                self.consumer.exclusive.watch,
                 self._runner.shortages.watch,
                 self.results.serve,
                 partial(keep_live_state, self.writer, self.live_state),
@@ -179,7 +179,7 @@ class Engine:
 
     def live_state(self) -> LiveState:
         """Return what only this engine knows of itself."""
-        return state_of(self.writer, self.consumer.solitude, self._runner.shortages.current, self.epoch)
+        return state_of(self.writer, self.consumer.exclusive, self._runner.shortages.current, self.epoch)
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""
@@ -264,9 +264,9 @@ class Engine:
     def _running_attempts(self) -> list[Attempt]:
         return list(self.consumer.running.values())
 
-    def _may_claim_next(self, run: Attempt) -> bool:
-        """Return whether the next turn of this run may be born claimed, past the table."""
-        workflow = run.entry.task.workflow if run.entry is not None else None
+    def _may_claim_next(self, attempt: Attempt) -> bool:
+        """Return whether the next turn of the task may be claimed in the commit that creates it."""
+        workflow = attempt.entry.task.workflow if attempt.entry is not None else None
         is_bound = self._end.stopping.is_set() or self.limits.is_limited(workflow)
         return not is_bound and self.feeder.may_claim_turn(workflow)
 
@@ -280,7 +280,7 @@ class Engine:
     @property
     def running_claims(self) -> list[Claim]:
         """The claims that have started and are not settled."""
-        return [run.claim for run in self.consumer.running.values()]
+        return [attempt.claim for attempt in self.consumer.running.values()]
 
     def on_claimed(self) -> None:
         self.consumer.wake()
@@ -294,30 +294,18 @@ class Engine:
     def on_changed(self) -> None:
         self.ring(schedules=True)
 
-    def on_window_shrunk(self) -> None:
-        self.feeder.notify_slot_freed()
-
-    def on_lane_left(self) -> None:
-        self.feeder.ring()
-
-    def on_claims_lost(self) -> None:
-        self.feeder.request_reclaim()
-
     def on_emit_refused(self) -> None:
         self._end.announce_settled()
-
-    def on_started(self, runs: Sequence[Attempt]) -> None:
-        self.feeder.note_started(runs)
 
     def crash(self, why: str, cause: BaseException | None = None) -> None:
         self._end.crash(why, cause)
 
     def on_cancel_requests(self, seqs: list[int]) -> None:
         for seq in seqs:
-            if run := self.consumer.running.get(seq):
-                run.stop("cancelled")
+            if attempt := self.consumer.running.get(seq):
+                attempt.stop("cancelled")
             else:
-                self.feeder.ring()  # it is being started: its run is not here yet, and will be at the next look
+                self.feeder.ring()  # it is being started: its attempt is here at the next look
 
     def on_start_failed(self, _claim: Claim) -> None:
         self.counts[TriggerStatus.FAILED] += 1
@@ -329,23 +317,23 @@ class Engine:
             self.scheduler.ring()
         self._end.announce_settled()
 
-    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
         if isinstance(answer, Settled):
             move, followed = answer
             self.counts["RELEASED" if move.gives_back else move.status] += 1
             if move.status is TriggerStatus.PENDING:
-                self.feeder.notify_due(max(run.claim.fire_at, move.not_before or 0.0))
+                self.feeder.notify_due(max(attempt.claim.fire_at, move.not_before or 0.0))
             if followed.claim is not None:
                 self.feeder.push_claimed(followed.claim)
             if followed.due_at is not None:
                 self.feeder.notify_due(followed.due_at)
-        if run.lane is not None or self.limits.is_slot_freed(run.claim):
+        if attempt.lane is not None or self.limits.is_slot_freed(attempt.claim):
             self.feeder.ring()
-        if _schedule_of(run) is not None:
+        if _schedule_of(attempt) is not None:
             self.scheduler.ring()  # another occurrence may have waited for this one
         self._end.announce_settled()
-        self._observer.on_settled(run, answer)
+        self._observer.on_settled(attempt, answer)
 
 
-def _schedule_of(run: Attempt) -> str | None:
-    return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
+def _schedule_of(attempt: Attempt) -> str | None:
+    return attempt.claim.schedule_id or (attempt.entry.task.schedule_id if attempt.entry is not None else None)

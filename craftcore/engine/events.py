@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
-from craftcore.log import get_logger
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.model import Claim
-
-log = get_logger(__name__)
 
 
 class EngineEvents(Protocol):
@@ -29,9 +26,6 @@ class EngineEvents(Protocol):
     def on_ticked(self, ticked: Ticked) -> None:
         """Handle a tick of the scheduler."""
 
-    def on_started(self, runs: Sequence[Attempt]) -> None:
-        """Handle attempts that have started."""
-
     def on_start_refused(self, claim: Claim) -> None:
         """Handle a claim that lost its trigger before it was started."""
 
@@ -44,17 +38,8 @@ class EngineEvents(Protocol):
     def crash(self, why: str, cause: BaseException) -> None:
         """End the engine after an error of craftcore."""
 
-    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
         """Handle the end of an attempt."""
-
-    def on_window_shrunk(self) -> None:
-        """Handle a free place in the window."""
-
-    def on_lane_left(self) -> None:
-        """Handle a lane that was left before its trigger was settled."""
-
-    def on_claims_lost(self) -> None:
-        """Handle claims that may be in no part of the engine."""
 
     def on_changed(self) -> None:
         """Handle a commit of the client that may concern triggers and schedules."""
@@ -66,12 +51,3 @@ class EngineEvents(Protocol):
     @property
     def running_claims(self) -> Sequence[Claim]:
         """The claims that have started and are not settled."""
-
-
-def announce(events: EngineEvents, listener: Callable[..., None], *facts: Any) -> None:
-    """Call a listener after a commit. An error in it is logged, and the table is searched for lost claims."""
-    try:
-        listener(*facts)
-    except Exception:
-        log.exception("listener.failed", listener=getattr(listener, "__name__", ""))
-        events.on_claims_lost()

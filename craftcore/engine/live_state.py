@@ -112,7 +112,7 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
             continue
 
 
-def state_of(writer: Writer, solitude: ExclusiveRun, shortage: str | None, epoch: int) -> LiveState:
+def state_of(writer: Writer, exclusive: ExclusiveRun, shortage: str | None, epoch: int) -> LiveState:
     """Look at the engine. The flush time is rounded to one digit, so that it does not change at each look."""
     slow = writer.group_commit.flushes.longest if writer.group_commit.flushes.is_slow else None
     return LiveState(
@@ -121,9 +121,9 @@ def state_of(writer: Writer, solitude: ExclusiveRun, shortage: str | None, epoch
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
         unreachable=unreachable_reason(writer.group_commit.files.path),
         shortage=shortage,
-        alone=solitude.suspect,
-        alone_since=None if solitude.suspect is None else solitude.since,
-        alone_until=None if solitude.suspect is None else solitude.until,
+        alone=exclusive.suspect,
+        alone_since=None if exclusive.suspect is None else exclusive.since,
+        alone_until=None if exclusive.suspect is None else exclusive.until,
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import anyio.lowlevel
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits
 from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.events import EngineEvents
 from craftcore.engine.failure import exception_details, wait_asked
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.routing import Routes
@@ -27,22 +28,28 @@ log = get_logger(__name__)
 
 
 class RouterCall:
-    """Calls of the router of one app."""
+    """Calls of the router of one app. `on_lane_left` is called when a trigger leaves its lane before it is settled."""
 
     def __init__(
-        self, app: Registry, attempts: AttemptCommits, commits: DurableCommits, slots: Slots, events: EngineEvents
+        self,
+        app: Registry,
+        attempts: AttemptCommits,
+        commits: DurableCommits,
+        slots: Slots,
+        *,
+        on_lane_left: Callable[[], None],
     ) -> None:
         self._app = app
         self._attempts = attempts
         self._commits = commits
         self._slots = slots
-        self._events = events
+        self._on_lane_left = on_lane_left
         self._routes = Routes(app)
 
-    async def route(self, run: Attempt, router: Router) -> Outcome | None:
+    async def route(self, attempt: Attempt, router: Router) -> Outcome | None:
         """Ask the router and commit its decision. Return an outcome when the trigger ends here."""
-        claim = run.claim
-        route = await ask(router, run, await self._commits.commit(self._routes.context))
+        claim = attempt.claim
+        route = await ask(router, attempt, await self._commits.commit(self._routes.context))
         if not isinstance(route, Route):
             return route
         session_id = route.session_id
@@ -54,30 +61,30 @@ class RouterCall:
             session_id = task.session_id or task.id
         elif route.workflow not in self._app.workflows:
             return unroutable_failure(claim, route.workflow, self._app.workflows)
-        if session_id is not None and session_id != run.lane:
+        if session_id is not None and session_id != attempt.lane:
             if not self._slots.take_lane(session_id):
                 return Rerouted(session_id=session_id)
-            left, run.lane = run.lane, session_id
+            left, attempt.lane = attempt.lane, session_id
             if left is not None:
                 self._slots.release_lane(left)
-                self._events.on_lane_left()
+                self._on_lane_left()
         if route.workflow is None:
             assert task is not None
             return Delivered(task_id=task.id)
         routed = Routed(route.workflow, "router", agents=route.agents)
-        run.record, entry = await self._commits.commit(self._attempts.decide, run, routed, session_id)
-        run.routed = run.record.routed
+        attempt.record, entry = await self._commits.commit(self._attempts.decide, attempt, routed, session_id)
+        attempt.routed = attempt.record.routed
         hit(Failpoint.ROUTE_DECIDED)
         if isinstance(entry, StaleTurn):
             return Obsolete(reason=entry.reason)
-        run.entry = entry
+        attempt.entry = entry
         return None
 
 
-async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | Outcome:
+async def ask(router: Router, attempt: Attempt, context: RoutingContext) -> Route | Outcome:
     """Return the router's route. When it fails, that of the rule for the source; without one the attempt fails, too.
     Ctrl-C is raised."""
-    claim = run.claim
+    claim = attempt.claim
     asked = RoutedTrigger(
         id=claim.id,
         source=claim.source,
@@ -87,7 +94,7 @@ async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | 
     )
     try:
         with anyio.CancelScope() as scope:
-            run.enter(scope)
+            attempt.enter(scope)
             return check_route(await router.route(asked, context))
     except BaseException as error:
         if safe_isinstance(error, anyio.get_cancelled_exc_class()):
@@ -103,4 +110,4 @@ async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | 
         wait = wait_asked(error)
         code = ErrorCode.ROUTING_ERROR
         return Failed(code=code, message=message, retryable=True, retry_after=wait, details=exception_details(error))
-    return Cancelled() if run.stopped_by == "cancelled" else Released(reason="shutdown")
+    return Cancelled() if attempt.stopped_by == "cancelled" else Released(reason="shutdown")

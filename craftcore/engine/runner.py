@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
+from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
@@ -27,6 +29,7 @@ from craftcore.engine.user_code import await_result, call_in_thread, run_in_own_
 from craftcore.engine.workers.encoded import Encoded, call_workflow, encode_result, refuse_continue
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.errors import ErrorCode, InvalidInput
+from craftcore.executions.recorder import Record
 from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import Failpoint, hit
 from craftcore.log import get_logger
@@ -60,6 +63,10 @@ STRAY_CANCELS_MAX = 3
 """How often a trigger is handed back for that. Code that cancels its own task each time fails then."""
 
 log = get_logger(__name__)
+
+
+NoteFallback = Callable[[Attempt, Failed, str], Awaitable[Record | None]]
+"""Notes durably that the agent of an attempt has failed, and that this one is tried next. None: it may not be."""
 
 
 class Runner:
@@ -258,6 +265,72 @@ class Runner:
         return (
             Continued() if run.move.wait is None else Suspended(reason="continues later", event=document(run.move.wait))
         )
+
+
+class Fallback:
+    """The agents of attempts: the first is run, and each that fails is followed by the next, at once.
+
+    Not once an irreversible action of its task has begun: what another agent would do instead might be done twice.
+    """
+
+    def __init__(self, runner: Runner, note: NoteFallback, clock: Clock) -> None:
+        self._runner = runner
+        self._note = note
+        self._clock = clock
+
+    async def run(self, attempt: Attempt) -> Outcome:
+        """Return what the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
+        outcome = await self._runner.run(attempt)
+        while isinstance(outcome, Failed) and (agent := self._next_agent(attempt)) is not None:
+            if attempt.stopped_by == "shutdown":
+                return Released(reason=RELEASED)  # the next attempt has the time to try them all
+            record = await self._note(attempt, outcome, agent)
+            if record is None:
+                break
+            hit(Failpoint.FELL_BACK)
+            log.warning(
+                "agent.fell_back",
+                trigger=attempt.claim.id,
+                from_agent=attempt.routed.workflow if attempt.routed else None,
+                to_agent=agent,
+                error=outcome.message,
+            )
+            _switch_agent(attempt, record, agent)
+            outcome = _stopped_outcome(attempt) or await self._runner.run(attempt)
+        return outcome
+
+    def _next_agent(self, attempt: Attempt) -> str | None:
+        """Return the agent that is tried next; None: there is none, or none may be."""
+        routed = attempt.routed
+        if routed is None or routed.workflow not in routed.agents or attempt.stopped_by not in (None, "shutdown"):
+            return None
+        if attempt.turn is not None and attempt.turn.again is not None:
+            return None  # it is to come to its own act again
+        if attempt.deadline_at is not None and attempt.deadline_at <= self._clock.now():
+            return None  # of the whole task
+        place = routed.agents.index(routed.workflow) + 1
+        return routed.agents[place] if place < len(routed.agents) else None
+
+
+def _stopped_outcome(attempt: Attempt) -> Outcome | None:
+    """Return what it comes to when it was stopped while it was handed over; None: it was not."""
+    match attempt.stopped_by:
+        case "cancelled":
+            return Cancelled()
+        case "shutdown":
+            return Released(reason=RELEASED)
+        case _:
+            return None
+
+
+def _switch_agent(attempt: Attempt, record: Record, agent: str) -> None:
+    """Continue the turn with the next agent, which has its own identities in the turn."""
+    attempt.record, attempt.routed, attempt.move = record, record.routed, None
+    if attempt.entry is not None:
+        memo = attempt.entry.memo if attempt.turn is None else attempt.turn.memo
+        attempt.entry = replace(attempt.entry, task=replace(attempt.entry.task, agent=agent), memo=memo)
+    attempt.was_stalled = attempt.was_stalled or (attempt.turn is not None and attempt.turn.asked_at > 0)
+    attempt.turn = None
 
 
 def _payload(run: Attempt) -> str:

@@ -11,9 +11,9 @@ from craftcore.triggers.settlement import must_run_alone
 class Slots:
     """Slots of one engine, and the lanes that are taken. A slot is taken from the window to the end of the run."""
 
-    def __init__(self, queue: TriggerQueue, solitude: ExclusiveRun, concurrency: int) -> None:
+    def __init__(self, queue: TriggerQueue, exclusive: ExclusiveRun, concurrency: int) -> None:
         self._queue = queue
-        self._solitude = solitude
+        self._exclusive = exclusive
         self._concurrency = concurrency
         self.taken = 0
 
@@ -21,16 +21,16 @@ class Slots:
         """Take the best claims there are slots for. One that was in too many crashes waits until nothing else runs, and
         those that were in none start meanwhile."""
         claims: list[Claim] = []
-        while not self._solitude.is_on and (best := self._pop_best(is_running)) is not None:
-            if must_run_alone(best) and not (self.taken or is_running) and self._solitude.has_time(best):
-                self._solitude.begin(best, self._queue.suspects)
+        while not self._exclusive.is_on and (best := self._pop_best(is_running)) is not None:
+            if must_run_alone(best) and not (self.taken or is_running) and self._exclusive.has_time(best):
+                self._exclusive.begin(best, self._queue.suspects)
             elif self.taken >= self._concurrency:
                 break
-            elif must_run_alone(best) and not self._solitude.has_waited(best):
+            elif must_run_alone(best) and not self._exclusive.has_waited(best):
                 if (best := self._queue.peek_innocent()) is None:
                     break
             else:
-                self._solitude.note_started_beside(best)
+                self._exclusive.note_started_beside(best)
             claims.append(self._queue.pop(best))
             self.taken += 1
         return claims
@@ -38,7 +38,7 @@ class Slots:
     def reserve_next(self) -> list[Claim]:
         """Take the best claim although no slot is free: it starts in the commit that settles what runs. None that must
         run alone: it waits for the end of what runs."""
-        best = None if self._solitude.is_on else self._queue.peek()
+        best = None if self._exclusive.is_on else self._queue.peek()
         if best is None or must_run_alone(best):
             return []
         self.taken += 1
@@ -46,11 +46,15 @@ class Slots:
 
     def reserve_new(self) -> bool:
         """Take a slot for a trigger that starts in the commit of its emit. False: none is free, others
-        wait for one, or a suspect runs, and its row must tell of what starts beside it."""
+        wait for one, or a suspect runs: its row must name what starts beside it."""
         is_free = self.taken < self._concurrency and not len(self._queue)
-        may = is_free and not self._solitude.is_on and self._solitude.outlived is None
+        may = is_free and not self._exclusive.is_on and self._exclusive.outlived is None
         self.taken += may
         return may
+
+    def take_again(self) -> None:
+        """Take a slot for a trigger that has started although its emit gave its slot back."""
+        self.taken += 1
 
     def _pop_best(self, is_running: bool) -> Claim | None:
         """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
@@ -64,7 +68,7 @@ class Slots:
     def leave(self, claim: Claim, lane: str | None) -> None:
         """Release the lane of a trigger that is settled, or was not started, and let others start beside it."""
         self._queue.release_lane(lane)
-        self._solitude.end(claim)
+        self._exclusive.end(claim)
 
     def take_lane(self, lane: str) -> bool:
         """Take a lane that a router chose. Return False when it is taken already."""

@@ -126,13 +126,13 @@ async def begin_stop(it: Lab) -> None:
 
 async def run_a_suspect(it: Lab) -> None:
     [claim] = it.engine.held_claims
-    it.engine.consumer.solitude.begin(claim, 1)
+    it.engine.consumer.exclusive.begin(claim, 1)
 
 
 async def outlive_a_suspect(it: Lab) -> None:
     await run_a_suspect(it)
-    solitude = it.engine.consumer.solitude
-    solitude._alone, solitude._outlived = None, solitude._alone
+    exclusive = it.engine.consumer.exclusive
+    exclusive._alone, exclusive._outlived = None, exclusive._alone
 
 
 async def begin_look(it: Lab) -> None:
@@ -157,7 +157,7 @@ async def test_trigger_emitted_while_starts_are_barred_takes_no_slot(tmp_path, c
         await it.until(lambda: gates.begun_names == ["first"])
         await condition(it)
         taken = it.engine.consumer.slots.taken
-        assert not it.engine.requests._due_emits._may_start()
+        assert not it.engine.consumer._reserve_for_emit()
         assert it.engine.consumer.slots.taken == taken
         it.engine.consumer.stopping, it.engine.consumer.held_back = False, False
         gates.gates["first"].set()

@@ -92,13 +92,13 @@ async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tm
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
 
     async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: it.engine.consumer.solitude.outlived is not None)
+        await it.until(lambda: it.engine.consumer.exclusive.outlived is not None)
         row = it.trigger(ids["suspect"])
         gates["suspect"].set()
         await it.until(lambda: it.engine.counts["DONE"] == 1)
 
         assert row["started_alone"] == 1
-        assert it.engine.consumer.solitude.outlived is None
+        assert it.engine.consumer.exclusive.outlived is None
 
 
 @ON_ASYNCIO
@@ -152,7 +152,7 @@ async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.solitude.is_waiting)
+        await it.until(lambda: it.engine.consumer.exclusive.is_waiting)
         gates["long"].set()
         await it.until(lambda: running == {"suspect"})
         row = it.trigger(ids["suspect"])
@@ -171,7 +171,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.solitude.is_waiting)
+        await it.until(lambda: it.engine.consumer.exclusive.is_waiting)
         core = Services(it.path, settings())
         with core.transaction() as tx:
             core.triggers.cancel(tx, ids["suspect"])
@@ -179,7 +179,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         gates["long"].set()
         await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
 
-        await it.until(lambda: not it.engine.consumer.solitude.is_waiting)
+        await it.until(lambda: not it.engine.consumer.exclusive.is_waiting)
 
 
 async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ FAULTS: list[tuple[float, When]] = [(1, "before"), (math.inf, "before"), (1, "af
 
 MAIN_PATH = {
     f"craftcore.engine.{name}"
-    for name in ["router_call", "attempt_batches", "attempt_commits", "consumer", "feeder", "claim_window", "runner"]
+    for name in ["router_call", "attempt_commits", "consumer", "feeder", "claim_window", "runner"]
 }
 
 LIVE_TRIGGERS = "SELECT id, status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')"
@@ -229,7 +229,7 @@ async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(
     Each function of this commit meets each fault, and the functions around it a tenth of them. The campaign has all.
     """
     (known := tmp_path / "known").mkdir()
-    shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
+    shared = {f"craftcore.engine.{name}" for name in ("attempt_commits", "consumer")}
     found = [fn for fn in await functions_of("returns", known, 1) if fn.__module__ in shared]
     cases = {
         f"{fn.__qualname__} {times} {when}": ("returns", fn, times, when) for fn in found for times, when in FAULTS

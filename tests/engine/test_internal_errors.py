@@ -13,12 +13,12 @@ import structlog
 
 from craftcore import App, Continue, Done, TaskContext, TriggerSpec
 from craftcore.daemon.lifespan import running
-from craftcore.engine.attempt_batches import AttemptBatches
+from craftcore.engine.attempt_commits import AttemptBatches
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.exclusive_run import ExclusiveRun
-from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
+from craftcore.engine.runner import Fallback
 from craftcore.engine.turn.stall_watch import Progress
 from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claim_service import ClaimService

@@ -106,7 +106,7 @@ async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path,
 @pytest.mark.parametrize("step", ["start_all", "settle_all"])
 async def test_commit_of_the_engine_is_made_once_the_shortage_is_over(tmp_path, monkeypatch, step):
     """A refused start releases the claim, and a refused end is written later, so the trigger runs once."""
-    monkeypatch.setattr("craftcore.engine.attempt_batches.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("craftcore.engine.attempt_commits.LOOK_SECONDS", 0.001)
     app, ran, refused = App(), list[str](), list[str]()
     commit = getattr(AttemptCommits, step)
 
@@ -128,7 +128,7 @@ async def test_commit_of_the_engine_is_made_once_the_shortage_is_over(tmp_path, 
 
 
 async def test_end_that_a_shortage_refuses_too_often_is_a_failure(tmp_path, monkeypatch):
-    monkeypatch.setattr("craftcore.engine.attempt_batches.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("craftcore.engine.attempt_commits.LOOK_SECONDS", 0.001)
     app, refused = App(), list[str]()
     settle = AttemptCommits.settle_all
 

@@ -176,10 +176,10 @@ async def test_trigger_held_between_the_emit_and_the_window_is_released(tmp_path
     app = build_app()
     async with lab(app, tmp_path) as it:
         await it.idle()
-        feeder, requests = it.engine.feeder, it.engine.requests
+        feeder = it.engine.feeder
         row = it.engine.accept(TriggerSpec(workflow="greet"))
         assert feeder.may_claim_on_emit(row, 0)
-        claim = await it.engine.writer.commit_batched(requests._due_emits._emit_claimed, row)
+        claim = await it.engine.writer.commit_batched(it.engine.consumer._emit_claimed, row)
         feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as during a poll
 
         feeder.push_claimed(claim)

@@ -245,7 +245,7 @@ async def wait_until_quiet(it: Lab) -> None:
             raise AssertionError(
                 f"stalled with {row}: queue {len(it.engine._queue)}, lanes {it.engine._queue.busy_lanes}, "
                 f"taken {consumer.slots.taken}, running {len(consumer.running)}, "
-                f"alone {consumer.solitude.is_on}, live {live}"
+                f"alone {consumer.exclusive.is_on}, live {live}"
             )
         await anyio.sleep(0.01)
 
@@ -253,7 +253,7 @@ async def wait_until_quiet(it: Lab) -> None:
 def assert_counts_balance(it: Lab, chaos: Chaos) -> None:
     consumer, queue = it.engine.consumer, it.engine._queue
     assert not chaos.overlaps
-    assert (consumer.slots.taken, len(consumer.running), len(queue), consumer.solitude.is_on) == (0, 0, 0, False)
+    assert (consumer.slots.taken, len(consumer.running), len(queue), consumer.exclusive.is_on) == (0, 0, 0, False)
     assert (len(consumer._idle), queue.busy_lanes) == (consumer._concurrency, frozenset())
     assert consumer.is_idle
     assert not consumer._ready

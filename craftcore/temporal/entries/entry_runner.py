@@ -13,9 +13,8 @@ from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.engine_log import log_settled
-from craftcore.engine.fallback import Fallback
 from craftcore.engine.limits.shortages import Shortages
-from craftcore.engine.runner import Runner
+from craftcore.engine.runner import Fallback, Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
