@@ -26,7 +26,6 @@ from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
-from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import Progress
 from craftcore.engine.turn.turn import TurnServices
@@ -97,9 +96,7 @@ class Engine:
         self.results = ResultWaits(services, get_current_loop())
         schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
         doors = TurnServices(
-            journal=SqliteJournal(
-                services, commits, CallMarks(services.acts, write_mark), self.feeder.notify_due, self.on_changed
-            ),
+            journal=SqliteJournal(services, commits, write_mark, self.feeder.notify_due, self.on_changed),
             tables=SqliteTables(services, commits, schedule_rules, self.on_changed),
             actions=app.actions,
             flights={},

@@ -21,7 +21,6 @@ from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import document, move_of_continue
-from craftcore.engine.turn.pending_calls import wait_for_pending_calls
 from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
@@ -137,9 +136,7 @@ class Runner:
             return await self._call(run, workflow, call, ends_at)
         finally:
             if run.turn is not None:
-                run.turn.is_over = True
-                run.turn.calls_made.close()
-                await wait_for_pending_calls(run.turn.flights)
+                await run.turn.end()
 
     def _context(self, run: Attempt, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
         trigger = self._view(run, entry.creator)

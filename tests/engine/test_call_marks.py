@@ -11,7 +11,7 @@ import pytest
 
 from craftcore import App, Call, TaskContext
 from craftcore.daemon.lock import DaemonLock, read_note
-from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.sqlite_journal import CallMarks
 from craftcore.errors import StorageError
 from craftcore.tasks.activity_events import ActivityEvents
 from tests.support.engine_harness import lab, settings

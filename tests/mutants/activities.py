@@ -35,9 +35,9 @@ ACTIVITIES = (
     mutant(
         "key-per-attempt",
         "every entry of a turn uses the same key",
-        "engine/turn/act.py",
-        'terms, f"activity:{turn.task.id}:{place}", place,',
-        'terms, f"activity:{turn.task.id}:{place}.{turn.run.claim.starts}", place,',
+        "engine/turn/ledgered_call.py",
+        'self._key = f"activity:{turn.task.id}:{place}"',
+        'self._key = f"activity:{turn.task.id}:{place}.{turn.run.claim.starts}"',
         *ACTS,
     ),
     mutant(

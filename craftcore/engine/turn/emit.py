@@ -8,8 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from craftcore.engine.turn.recorded_writes import EventOf, commit_once
-from craftcore.engine.turn.steps import digest_of
+from craftcore.engine.turn.steps import EventOf, commit_once, digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict

@@ -1,8 +1,11 @@
-"""One call of an irreversible action: INTENT on disk, the provider called, what it came to on disk.
+"""One irreversible action: INTENT on disk, the provider called, what it came to on disk.
 
 begin    the intent, or the activity that is on record already
 call     `provider_call.py`: the provider, and what its answer means
 settle   the outcome, also when the turn is cancelled meanwhile
+
+`resolution.py` decides what follows an unknown outcome: it is called again, the provider is asked, a person is asked,
+or it is taken as done.
 """
 
 from __future__ import annotations
@@ -18,27 +21,46 @@ import anyio.lowlevel
 
 from craftcore.activities.ledger_rules import conflict
 from craftcore.activities.model import (
+    REFUSED_AS_EXPECTED,
     ActionTerms,
     Activity,
     ActivityStatus,
     CallOutcome,
+    Decision,
     NewIntent,
     StartedCall,
     outcome_after,
 )
-from craftcore.engine.turn.pending_calls import PendingCall
-from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
+from craftcore.activities.resolution import Abandoned, Ask, AssumeDone, Reconcile, Resend, ResendLater, resolve
+from craftcore.activities.result_shape import is_result_needed
+from craftcore.engine.turn.provider_call import (
+    NEEDED,
+    NOT_CALLED,
+    TOO_LATE,
+    Answer,
+    ReconcileAnswer,
+    call_provider,
+    deadline_of,
+    reconcile,
+    unstored_result,
+)
 from craftcore.engine.turn.turn import Turn
-from craftcore.errors import ErrorCode, IdempotencyConflict, StorageFull
+from craftcore.engine.turn.turn_state import PendingCall
+from craftcore.error_codes import find_code
+from craftcore.errors import ActivityUnknown, ErrorCode, IdempotencyConflict, StateRefused, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
 from craftcore.log import get_logger
-from craftcore.outcome_exceptions import NoEffect
+from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
 from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.decode import decode
+from craftcore.serialization.plurals import format_count
 from craftcore.serialization.untrusted import safe_repr
-from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct
+from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct, question_about
+from craftcore.tasks.model import NewWait, WaitKind
+from craftcore.triggers.sources import is_delivery_key
 from craftcore.triggers.validation import is_name
 
 log = get_logger(__name__)
@@ -46,30 +68,33 @@ log = get_logger(__name__)
 REQUEST_MAX = 65_536
 """Characters of the arguments that the ledger keeps for people."""
 
+RECONCILED_CALLS_MAX = 10
+"""How often what its provider knows nothing of is called before a person is asked."""
 
 NOT_MARKED = "nothing was called: its mark could not be written beside the file"
 
 
 class LedgeredCall:
-    """Calls of one irreversible action under one key, as far as the ledger allows them."""
+    """One irreversible act of one entry of a turn, to its end: called under one key, as far as the ledger allows it."""
 
     def __init__(
-        self, turn: Turn, action: Action, terms: ActionTerms, key: str, arguments: Mapping[str, Any], text: str
+        self, turn: Turn, action: Action, terms: ActionTerms, place: str, arguments: Mapping[str, Any], text: str
     ) -> None:
         self._turn = turn
         self._action = action
         self._terms = terms
-        self._key = key
+        self._place = place
+        self._key = f"activity:{turn.task.id}:{place}"
         self._arguments = arguments
         self._hash = sha256(text.encode()).hexdigest()
-        self.resend_until = math.inf
+        self._resend_until = math.inf
         """When a call of what is in doubt is not made any more."""
         self._ends_at: datetime
         """When the call is over at the latest, or not made any more. Taken before its intent is written."""
-        self.retry_after: float | None = None
-        """How long the provider of what is in doubt wants to be left alone."""
+        self._retry_after: float | None = None
+        """Seconds for which the provider of what is in doubt wants no call."""
         self._intent = NewIntent(
-            key,
+            self._key,
             turn.task.id,
             turn.task.seq,
             turn.task.turn,
@@ -82,7 +107,33 @@ class LedgeredCall:
             action.result_shape,
         )
 
-    async def run_once(self, again: Activity | None = None) -> Answer | Activity:
+    async def run(self) -> Any:
+        """Return its result, as it is on record. Raises the exception of the action; Suspend while an operator has to
+        find out."""
+        found = await self._call_once(None)
+        while isinstance(found, Activity):
+            match found.status:
+                case ActivityStatus.DONE:
+                    return self._result_of(found)
+                case ActivityStatus.FAILED:
+                    message = found.error_message or found.reason
+                    if found.may_retry:  # somebody else called it meanwhile, under the same key
+                        code = find_code(found.error_code or "")
+                        if code is None or not code.may_be_retried:
+                            code = ErrorCode.AGENT_UNAVAILABLE
+                        raise NoEffect(message, code=code)
+                    is_expected = found.reason == REFUSED_AS_EXPECTED
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, message, expected=is_expected)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
+                found = await self._call_once(None)  # decided a moment ago; or its end could not be written
+            else:
+                found = await self._resolve(found)
+        return found.value
+
+    # One call
+
+    async def _call_once(self, again: Activity | None) -> Answer | Activity:
         """Call the provider, unless the ledger says otherwise: begin, call, settle. Only a person, a shutdown or its
         time interrupts that. Another call under the same key is waited for first. `again`: what is in doubt."""
         flights = self._turn.doors.flights
@@ -104,7 +155,7 @@ class LedgeredCall:
             answer = await self._call(begun)
             end = await self._settle(begun, answer.end)
             hit(Failpoint.ACTIVITY_SETTLED, self._action.name)
-            return await self._result(answer, end)
+            return await self._read_outcome(answer, end)
         finally:
             self._turn.flights.discard(flight)
             del flights[self._key]
@@ -121,7 +172,7 @@ class LedgeredCall:
             self._turn.run.acted.add(self._key)
             raise
         except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled: the intent may be on record, and nobody goes by it
+            if not isinstance(error, Exception):  # cancelled: an intent that is on record is not followed by a call
                 with anyio.CancelScope(shield=True):
                     if (begun := await journal.find_intent(self._intent)) is not None:
                         await self._settle(begun, NOT_CALLED.end)
@@ -134,7 +185,7 @@ class LedgeredCall:
             return unmarked
         if turn.run.interrupted_by is not None:  # in a scope that shields it from that
             return NOT_CALLED
-        if begun.in_doubt and turn.doors.clock.now() > self.resend_until:
+        if begun.in_doubt and turn.doors.clock.now() > self._resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
         hit(Failpoint.CALL_MARKED, self._action.name)
         call = Call(key=self._key, attempt=begun.calls, deadline=self._ends_at)
@@ -142,15 +193,15 @@ class LedgeredCall:
         hit(Failpoint.PROVIDER_ANSWERED, self._action.name)
         return answer
 
-    async def _result(self, answer: Answer, end: CallOutcome) -> Answer | Activity:
+    async def _read_outcome(self, answer: Answer, end: CallOutcome) -> Answer | Activity:
         """Return the answer, or the activity when it is in doubt. Raises what the action raised or what interrupts."""
         if answer.interrupts is not None:
             raise answer.interrupts
         if end.status is ActivityStatus.UNKNOWN:
-            self.retry_after = answer.retry_after
-            return await self.look()
+            self._retry_after = answer.retry_after
+            return await self._look()
         if answer.error is not None:
-            await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already need not hear of it
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a turn that is unwound already needs no second error
             raise answer.error
         return answer
 
@@ -196,11 +247,116 @@ class LedgeredCall:
             )
         return end
 
-    async def look(self) -> Activity:
+    async def _look(self) -> Activity:
         """Read the activity, which was begun, from the ledger."""
         found = await self._turn.doors.journal.look(self._key)
         assert found is not None, self._key
         return found
+
+    # Unknown outcomes
+
+    async def _resolve(self, activity: Activity) -> Answer | Activity:
+        """Take one step towards resolving the doubt. Raises NoEffect, ActivityUnknown; Suspend or RetryActLater, not to
+        be caught."""
+        turn = self._turn
+        course = resolve(
+            activity,
+            self._terms,
+            can_reconcile=self._action.reconciler is not None,
+            is_fresh=self._is_fresh(activity),
+            now=turn.doors.clock.now(),
+        )
+        match course:
+            case Resend(until=until):
+                self._resend_until = until
+                return await self._call_once(activity)
+            case ResendLater():
+                turn.retry_act_later(
+                    f"{self._action.name}: {activity.reason} ({activity.error_message}); "
+                    "the next attempt calls it again with the same key",
+                    self._retry_after,
+                )
+            case AssumeDone() if is_result_needed(activity.result_shape):
+                return await self._ask(activity, f"it is taken as done, and only a person can tell {NEEDED}")
+            case AssumeDone():
+                return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
+            case Abandoned():
+                raise ActivityUnknown(
+                    f"unknown whether {self._action.name} happened ({activity.reason})", key=self._key
+                )
+            case Reconcile(at=at):
+                return await self._reconcile(activity, at)
+            case Ask(why=why):
+                return await self._ask(activity, why)
+
+    async def _reconcile(self, activity: Activity, at: float) -> Activity:
+        """Ask the provider; when it does not know, a person. A yes of the provider counts at once. A no counts when no
+        call can be on its way any more."""
+        finding = await self._ask_provider(activity)
+        if isinstance(finding, ReconcileAnswer) and finding.decision is Decision.HAPPENED:
+            return await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if at > self._turn.doors.clock.now():
+            name = self._wait_name("settle", activity)
+            self._turn.suspend_with(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
+        if isinstance(finding, str):
+            return await self._put_to_person(activity, finding)
+        if activity.calls >= RECONCILED_CALLS_MAX:
+            return await self._put_to_person(
+                activity, f"it was called {format_count(activity.calls, 'time')}, and the provider knows of none"
+            )
+        decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
+        if decided.decision is Decision.RESEND and self._is_fresh(activity):
+            self._turn.run.acted.discard(self._key)
+            raise NoEffect(f"{self._action.name}: {activity.reason} ({activity.error_message}); nothing happened")
+        return decided
+
+    def _is_fresh(self, activity: Activity) -> bool:
+        """Return whether this attempt has seen the action fail: another one calls it again, after the backoff."""
+        return activity.execution_seq == self._turn.run.record.seq
+
+    async def _ask_provider(self, activity: Activity) -> ReconcileAnswer | str:
+        call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
+        shape = activity.result_shape
+        return await reconcile(self._turn, self._action, self._terms, call, self._arguments, shape)
+
+    async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
+        payload = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
+        text = canonicalize({**payload, "reference": reference})
+        event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
+        try:
+            return await self._turn.doors.journal.decide(activity, decision, decided_by, reference, event)
+        except StateRefused:  # somebody else has decided
+            return await self._look()
+
+    async def _ask(self, activity: Activity, why: str | None) -> Activity:
+        """Ask an operator, with the answer of the provider where it has one."""
+        finding_text = None
+        if self._action.reconciler is not None:
+            finding = await self._ask_provider(activity)
+            finding_text = finding if isinstance(finding, str) else finding.describe
+        return await self._put_to_person(activity, "; ".join(filter(None, (why, finding_text))) or None)
+
+    async def _put_to_person(self, activity: Activity, why: str | None) -> Activity:
+        """Ask an operator. A notification is given up instead: the question would not be notified."""
+        if is_delivery_key(self._turn.task.dedup_key):
+            return await self._decide(activity, Decision.GIVE_UP, "the notification", None)
+        name = self._wait_name("activity", activity)
+        asked = question_about(activity, why)
+        self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+
+    def _wait_name(self, kind: str, activity: Activity) -> str:
+        name = f"{kind}:{self._place}~{activity.calls}"
+        while self._turn.resolved_wait(name) is not None:  # it was waited for, and is in doubt as before
+            name += "+"
+        return name
+
+    def _result_of(self, activity: Activity) -> Any:
+        """Return the result of a DONE action, or the reference that an operator gave for it."""
+        where = f"the result of {self._action.name}"
+        if activity.result_unstored is not None:
+            return unstored_result(activity.result_unstored)
+        is_reference = activity.decision is Decision.HAPPENED and activity.result_shape is None
+        return decode(activity.result_json or "null", Any if is_reference else self._action.result_type, where)
 
 
 def _quote(text: str) -> str:

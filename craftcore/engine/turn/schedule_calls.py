@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from craftcore.engine.turn.recorded_writes import commit_once
+from craftcore.engine.turn.steps import commit_once
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.errors import KeyRequired

@@ -11,12 +11,13 @@ import anyio.to_thread
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.log import get_logger
 from craftcore.schedules.runtime import RuntimeSchedules, find_made
+from craftcore.serialization.untrusted import safe_repr
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.activity_events import ActEnd, NewAct
+from craftcore.tasks.activity_events import ActEnd, ActivityEvents, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.triggers.derived_ids import is_derived
@@ -24,16 +25,18 @@ from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
 T = TypeVar("T")
 
+log = get_logger(__name__)
+
 
 class SqliteJournal:
-    """The journal of one engine. `call_marks` has the marks on disk beside the file. `due` makes the feeder poll at a
-    moment, and `on_changed` wakes what looks for work."""
+    """The journal of one engine. `write_mark` writes a call mark to disk, beside the file. `due` makes the feeder poll
+    at a moment, and `on_changed` wakes what looks for work."""
 
     def __init__(
         self,
         services: Services,
         commits: DurableCommits,
-        call_marks: CallMarks,
+        write_mark: Callable[[int], None],
         due: Callable[[float], None],
         on_changed: Callable[[], None],
     ) -> None:
@@ -44,7 +47,7 @@ class SqliteJournal:
         self._acts = services.acts
         self._tasks = services.tasks
         self._triggers = services.triggers
-        self._call_marks = call_marks
+        self._call_marks = CallMarks(services.acts, write_mark)
         self._due = due
         self._on_changed = on_changed
 
@@ -145,7 +148,7 @@ class SqliteJournal:
         found = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
         return [activity for activity in found if activity.key not in beside]
 
-    # What is event_of of a turn
+    # What others see of a turn
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
         return await self._writer.commit(self._recording.stream, task_id, limit)
@@ -163,6 +166,67 @@ def with_id(row: NewTrigger, child: NewTask | None, new_id: str) -> tuple[NewTri
         return row._replace(id=new_id), None
     lane = row.session_id or new_id
     return row._replace(id=new_id, task_id=new_id, lane=lane), child._replace(id=new_id, trigger_id=new_id)
+
+
+class CallMarks:
+    """Begins acts, and writes call marks beside the file, one at a time. A mark is on disk before the irreversible
+    calls that need it, and one write serves many calls.
+
+    The writer's thread writes the mark of a commit once that is on disk and before its callers have their answers. So
+    the calls of one commit share one flush, and wait for nothing else. A mark that could not be written then is tried
+    again by the calls that need it: they raise why it fails.
+
+    `write(mark)` is a blocking function that returns once the mark is on disk. It may be called from two threads.
+    """
+
+    def __init__(self, acts: ActivityEvents, write: Callable[[int], None]) -> None:
+        self._acts = acts
+        self._write = write
+        self._thread = anyio.CapacityLimiter(1)
+        self._wanted = 0
+        self._written = 0
+        self._writing: anyio.Event | None = None
+
+    def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[StartedCall | Activity | Exception]:
+        """Write intents, as `ActivityEvents.begin_all`; the mark of this commit follows it."""
+        answers = self._acts.begin_all(tx, acts)
+        if mark := max((answer.mark for answer in answers if isinstance(answer, StartedCall)), default=0):
+            tx.before_answers(self._write_first, mark)
+        return answers
+
+    def has_reached(self, mark: int) -> bool:
+        """Return whether this mark, or a later one, is on disk."""
+        return self._written >= mark
+
+    async def wait_for(self, mark: int) -> None:
+        """Wait until this mark, or a later one, is on disk.
+
+        A caller that finds no write under way writes the newest mark that is waited for. Raises what `write` raises;
+        the others that waited for that write try it themselves.
+        """
+        self._wanted = max(self._wanted, mark)
+        while self._written < mark:
+            if self._writing is not None:
+                await self._writing.wait()
+                continue
+            over = self._writing = anyio.Event()
+            newest = self._wanted
+            try:
+                await anyio.to_thread.run_sync(self._write, newest, limiter=self._thread)
+                self._written = max(self._written, newest)
+            finally:
+                self._writing = None
+                over.set()
+
+    def _write_first(self, mark: int) -> None:
+        """Write the mark of a commit, on the writer's thread. A failure is left to the calls of the commit, and ends no
+        commit."""
+        try:
+            self._write(mark)
+        except Exception as error:
+            log.debug("call_mark.not_written", mark=mark, why=safe_repr(error))
+        else:
+            self._written = max(self._written, mark)
 
 
 class SqliteTables:

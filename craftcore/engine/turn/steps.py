@@ -1,4 +1,7 @@
-"""A step: a function of user code that runs once in a turn, and whose result is on disk before anybody has it."""
+"""A step: a function of user code that runs once in a turn, and whose result is on disk before it is returned.
+
+Other writes of a turn are recorded as steps, too (`commit_once`): a re-entry writes nothing again.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +36,9 @@ from craftcore.triggers.backoff import RetryPolicy
 log = get_logger(__name__)
 
 OnChange = Literal["error", "rerun"]
+
+EventOf = Callable[[Any], tuple[NewEvent, tuple[str, str, Any]]]
+"""The event of a result, and the event's text, the text of the result and the result."""
 
 
 class Step:
@@ -85,11 +91,7 @@ class Step:
         else:
             text, value = encode_roundtrip(result, self._type, what)
         self.turn.require_small(text, what)
-        key = "null" if self.key is None else f'"{self.key}"'
-        return (
-            f'{{"args":"{self._digest}","key":{key},"latency_ms":{latency_ms!r},"name":"{self.name}","result":{text}}}',
-            value,
-        )
+        return make_completed_event(self._digest, self.key, latency_ms, self.name, text), value
 
     def failure_memo(self, number: int) -> str:
         """Return the identity of the event of a failure. It names the record, which tells the attempts apart."""
@@ -151,7 +153,7 @@ async def run_step(
         except anyio.get_cancelled_exc_class():
             with suppress(InvalidInput):
                 if returned:  # its thread could not be cancelled: it has run
-                    text, _ = step.store(returned[0], round((time.monotonic() - began) * 1000, 3))
+                    text, _ = step.store(returned[0], milliseconds_since(began))
                     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
             raise
         except Exception as error:
@@ -161,7 +163,7 @@ async def run_step(
             failed = {"attempt": attempt, "error": error_text(error), "key": key, "name": name, "retry_in": wait}
             await turn.record(EventType.STEP_FAILED, canonicalize(failed), step.failure_memo(attempt))
             await turn.doors.clock.sleep(wait)
-    text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
+    text, result = step.store(result, milliseconds_since(began))
     hit(Failpoint.STEP_RAN, name)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
     hit(Failpoint.STEP_COMMITTED, name)
@@ -181,12 +183,47 @@ async def run_transaction(
     began = time.monotonic()
 
     def event_of(result: Any) -> tuple[NewEvent, tuple[str, Any]]:
-        text, value = step.store(result, round((time.monotonic() - began) * 1000, 3))
+        text, value = step.store(result, milliseconds_since(began))
         return turn.event(EventType.STEP_COMPLETED, text, step.memo), (text, value)
 
     text, value = await turn.doors.tables.write_user(fn, args, event_of)
     turn.add_completed(step.memo, text)
     return value
+
+
+async def commit_once(
+    turn: Turn,
+    identity: str,
+    name: str,
+    args: tuple[Any, ...],
+    to_text: Callable[[Any], str],
+    write: Callable[[EventOf], Awaitable[tuple[str, str, Any]]],
+) -> tuple[str, Any]:
+    """Write, and record what was written at once. Return the text of its result and the result; None for the result of
+    an earlier entry, which is on record.
+
+    Raises StepConflict when the record has another call in this place, and what `write` raises: nothing is written
+    then.
+    """
+    digest = digest_of([name, *args])
+    if (done := turn.memo.get(identity)) is not None:
+        completed = decode_completed(done)
+        if completed.args != digest:
+            raise StepConflict(f"{identity} was another call in this turn than {name} with these arguments")
+        return bytes(completed.result).decode(), None
+    turn.charge_budget()
+    began = time.monotonic()
+
+    def event_of(result: Any) -> tuple[NewEvent, tuple[str, str, Any]]:
+        text = to_text(result)
+        latency_ms = milliseconds_since(began)
+        event = make_completed_event(digest, None, latency_ms, name, text)
+        return turn.event(EventType.STEP_COMPLETED, event, identity), (event, text, result)
+
+    event, text, result = await write(event_of)
+    hit(Failpoint.STEP_COMMITTED, name)
+    turn.add_completed(identity, event)
+    return text, result
 
 
 async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None:
@@ -272,6 +309,16 @@ def _wait_before_next(
         return None
     asked = wait_asked(decided, "after") if safe_isinstance(decided, Retry) else None
     return max(retry.backoff(f"{turn.task.id}:{step.identity}", attempt), asked or 0.0)
+
+
+def make_completed_event(digest: str, key: str | None, latency_ms: float, name: str, result_json: str) -> str:
+    """Return the text of the event of a completed step. Written by hand, for speed: names and keys need no escaping."""
+    quoted = "null" if key is None else f'"{key}"'
+    return f'{{"args":"{digest}","key":{quoted},"latency_ms":{latency_ms!r},"name":"{name}","result":{result_json}}}'
+
+
+def milliseconds_since(began: float) -> float:
+    return round((time.monotonic() - began) * 1000, 3)
 
 
 def digest_of(args: Sequence[Any]) -> str:

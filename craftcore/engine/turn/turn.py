@@ -17,8 +17,7 @@ from craftcore.engine.turn.act_places import ActPlaces
 from craftcore.engine.turn.completed_step import list_steps
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.journal import Journal, TurnTables
-from craftcore.engine.turn.pending_calls import PendingCall
-from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
+from craftcore.engine.turn.turn_state import PendingCall, RetryActLater, Suspend, TurnState
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from craftcore.engine.turn.pending_calls import PendingCall
+import anyio
+
 from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
 from craftcore.tasks.wait_rules import has_renewed_budget
@@ -22,6 +23,26 @@ class RetryActLater(BaseException):
         super().__init__(message)
         self.message = message
         self.after = after
+
+
+class PendingCall:
+    """An irreversible action on its way through the ledger, known by what it is called with. A second caller of the
+    same one waits for it."""
+
+    __slots__ = ("_over", "args_hash")
+
+    def __init__(self, args_hash: str) -> None:
+        self.args_hash = args_hash
+        self._over: anyio.Event | None = None
+
+    async def wait_until_recorded(self) -> None:
+        """Wait until what it came to is on disk."""
+        self._over = self._over or anyio.Event()  # hardly any is waited for
+        await self._over.wait()
+
+    def finish(self) -> None:
+        if self._over is not None:
+            self._over.set()
 
 
 class TurnState:
@@ -46,6 +67,15 @@ class TurnState:
         self.progress_at = time.monotonic()
         self.asked_at = 0.0
         """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
+
+    async def end(self) -> None:
+        """Note that the workflow has ended, and wait until none of its irreversible actions is on its way: the record
+        of the turn is settled after the last of them."""
+        self.is_over = True
+        self.calls_made.close()
+        while self.flights:
+            with anyio.CancelScope(shield=True):
+                await next(iter(self.flights)).wait_until_recorded()
 
     @property
     def task(self) -> Task:
