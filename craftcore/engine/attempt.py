@@ -36,6 +36,7 @@ class Attempt:
         "acted",
         "blocked_loop",
         "calls",
+        "cancels_ignored",
         "claim",
         "entry",
         "holds_loop",
@@ -49,7 +50,6 @@ class Attempt:
         "record",
         "routed",
         "stopped_by",
-        "told_over",
         "turn",
         "was_stalled",
     )
@@ -73,7 +73,7 @@ class Attempt:
         self.calls: set[anyio.CancelScope] = set()
         self.acted: set[str] = set()
         """Keys of the irreversible actions it came to that have had their effect, or may have."""
-        self.told_over = 0
+        self.cancels_ignored = 0
         """How often its code was cancelled at its end."""
         self.blocked_loop = False
         """Its code held the event loop while its deadline passed, so that nothing could cancel it then."""
@@ -103,7 +103,7 @@ class Attempt:
     def enter(self, scope: anyio.CancelScope) -> None:
         """Run user code in this scope from now on."""
         self._scope = scope
-        self.told_over, self.blocked_loop, self.holds_loop = 0, False, False
+        self.cancels_ignored, self.blocked_loop, self.holds_loop = 0, False, False
         if self.stopped_by is not None:
             scope.cancel()
 

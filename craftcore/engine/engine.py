@@ -95,11 +95,11 @@ class Engine:
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
         self.results = ResultWaits(services, get_current_loop())
         schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
-        doors = TurnServices(
+        turn_services = TurnServices(
             journal=SqliteJournal(services, commits, write_mark, self.feeder.notify_due, self.on_changed),
             tables=SqliteTables(services, commits, schedule_rules, self.on_changed),
             actions=app.actions,
-            flights={},
+            in_flight={},
             epoch=epoch,
             clock=services.clock,
             accept=self.accept,
@@ -110,8 +110,10 @@ class Engine:
             bounded=recorder.truncate_result,
             require_small=require_small,
         )
-        self._runner = Runner(app, doors, self._threads, config, services.database.real_path, Shortages(services.clock))
-        self.progress = Progress(self._running_attempts, doors)
+        self._runner = Runner(
+            app, turn_services, self._threads, config, services.database.real_path, Shortages(services.clock)
+        )
+        self.progress = Progress(self._running_attempts, turn_services)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(
             app, services, writer, attempts, commits, self._queue, self.feeder, self._runner, self, epoch=epoch

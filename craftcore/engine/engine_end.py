@@ -84,9 +84,10 @@ class EngineEnd:
 
     def on_loop_end(self, end: LoopEnd) -> None:
         """Handle a call that cancels every task of this event loop."""
-        if end.run is not None:
+        if end.attempt is not None:
             self.crash(
-                f"{end.run.workflow} ({end.run.claim.id}) cancelled every task of the event loop", where=end.where
+                f"{end.attempt.workflow} ({end.attempt.claim.id}) cancelled every task of the event loop",
+                where=end.where,
             )
         elif self.stopping.is_set() and not self._owns_loop:
             self._ended_by_host = True  # a second Ctrl-C, say, while it drains
@@ -107,14 +108,14 @@ class EngineEnd:
             if cause is not None:
                 log.error("engine.further_error", why=why, where=list(where), exc_info=cause)
             return
-        runs = self._running()
-        names = [f"{run.workflow} ({run.claim.id})" for run in runs]
+        attempts = self._running()
+        names = [f"{attempt.workflow} ({attempt.claim.id})" for attempt in attempts]
         if len(names) > NAMED_MAX:
             names[NAMED_MAX:] = [f"{len(names) - NAMED_MAX} more"]
         error = EngineCrashed(
             f"the engine ended without being asked to: {why}. Running then: {', '.join(names) or 'nothing'}. "
             "The next start counts a crash for each; see the log for where it happened",
-            running=[run.claim.id for run in runs],
+            running=[attempt.claim.id for attempt in attempts],
         )
         error.__cause__ = cause
         self.fail(error)  # first: a log of the host's may raise, and the end would pass for one in order

@@ -26,24 +26,24 @@ def log_hold_changes(before: StartHolds, after: StartHolds) -> None:
         log.warning("engine.hold", target=str(target), reason=after.targets.get(target, "released"))
 
 
-def log_settled(run: Attempt, move: SettleFacts, logs_successes: bool) -> None:
+def log_settled(attempt: Attempt, move: SettleFacts, logs_successes: bool) -> None:
     """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
     the work."""
     if move.status == TriggerStatus.DONE:
         if logs_successes:
-            log.info("trigger.done", **_subject(run), attempt=run.claim.attempts, reason=move.reason)
+            log.info("trigger.done", **_subject(attempt), attempt=attempt.claim.attempts, reason=move.reason)
         return
     if move.gives_back:
-        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
+        log.info("trigger.released", trigger=attempt.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
         return
     facts = {
-        **_subject(run),
-        "attempt": run.claim.attempts,
+        **_subject(attempt),
+        "attempt": attempt.claim.attempts,
         "status": move.status,
         "reason": move.reason,
         "error": move.error_message,
         "not_before": utc_iso(move.not_before),
-        **_exception_fields(run.outcome),
+        **_exception_fields(attempt.outcome),
     }
     if move.reason == EXPECTED:
         log.info("trigger.settled", **facts)
@@ -51,11 +51,11 @@ def log_settled(run: Attempt, move: SettleFacts, logs_successes: bool) -> None:
         log.warning("trigger.retried" if move.status == TriggerStatus.PENDING else "trigger.settled", **facts)
 
 
-def _subject(run: Attempt) -> dict[str, Any]:
+def _subject(attempt: Attempt) -> dict[str, Any]:
     """Return the trigger, its workflow, and its schedule where it has one."""
-    workflow = run.claim.workflow if run.routed is None else run.routed.workflow
-    schedule = {} if run.claim.schedule_id is None else {"schedule": run.claim.schedule_id}
-    return {"trigger": run.claim.id, "workflow": workflow, **schedule}
+    workflow = attempt.claim.workflow if attempt.routed is None else attempt.routed.workflow
+    schedule = {} if attempt.claim.schedule_id is None else {"schedule": attempt.claim.schedule_id}
+    return {"trigger": attempt.claim.id, "workflow": workflow, **schedule}
 
 
 def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:

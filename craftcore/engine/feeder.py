@@ -143,11 +143,11 @@ class Feeder:
         if self._push_unless_held(claim):
             self._events.on_claimed()
 
-    def note_started(self, runs: Sequence[Attempt]) -> None:
+    def note_started(self, attempts: Sequence[Attempt]) -> None:
         """Note the started claims: now it is known when their tokens return."""
         if not self._limits:
             return
-        self._limits.note_started([run.claim for run in runs], self._clock.boot_time())
+        self._limits.note_started([attempt.claim for attempt in attempts], self._clock.boot_time())
         if (token_at := self.next_token_at()) < self._token_at:
             self._token_at = token_at
             self._rung.set()

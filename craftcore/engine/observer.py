@@ -19,7 +19,7 @@ class Observer(Protocol):
     def on_booted(self) -> None:
         """Count a boot: the claims of earlier daemons were taken back."""
 
-    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
         """Count a settled attempt, or one whose settle was refused."""
 
     def on_ticked(self, ticked: Ticked) -> None:
@@ -35,7 +35,7 @@ class Unobserved:
     def on_booted(self) -> None:
         return
 
-    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
         return
 
     def on_ticked(self, ticked: Ticked) -> None:

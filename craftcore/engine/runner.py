@@ -74,7 +74,7 @@ class Runner:
     def __init__(
         self,
         app: Registry,
-        doors: TurnServices,
+        services: TurnServices,
         threads: ThreadPool,
         config: Config,
         home: str,
@@ -87,7 +87,7 @@ class Runner:
         self.shortages = shortages
         self._app = app
         self._home = home
-        self._doors = doors
+        self._services = services
         self._overdue_after = config.triggers.overdue_after
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
@@ -96,15 +96,15 @@ class Runner:
         self._loop = get_current_loop()
         self._make_scope = type(anyio.CancelScope())  # of this event loop: anyio looks for it at each scope
 
-    async def run(self, run: Attempt) -> Outcome:
+    async def run(self, attempt: Attempt) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
-        assert run.routed is not None, run.claim
-        if run.claim.source not in DEFAULTS:
-            return Corrupt(message=f"source {run.claim.source!r:.80} is unknown")
-        workflow = self._app.workflows.get(run.routed.workflow)
+        assert attempt.routed is not None, attempt.claim
+        if attempt.claim.source not in DEFAULTS:
+            return Corrupt(message=f"source {attempt.claim.source!r:.80} is unknown")
+        workflow = self._app.workflows.get(attempt.routed.workflow)
         if workflow is None:
-            return unroutable_failure(run.claim, run.routed.workflow, self._app.workflows)
-        payload = _payload(run)
+            return unroutable_failure(attempt.claim, attempt.routed.workflow, self._app.workflows)
+        payload = _payload(attempt)
         try:
             arguments = workflow.arguments(payload)
         except msgspec.ValidationError as error:
@@ -117,150 +117,154 @@ class Runner:
                 raise
             message = truncate_text(f"the payload does not fit {workflow.name}: {message_of(error)}", MESSAGE_LIMIT)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
-        if run.deadline_at is not None and run.deadline_at <= self._doors.clock.now():
+        if attempt.deadline_at is not None and attempt.deadline_at <= self._services.clock.now():
             return _timeout_failure(workflow)
-        ends_at = self._deadline(run, workflow)
+        ends_at = self._deadline(attempt, workflow)
         call = partial(workflow.fn, **arguments)
         try:
             if workflow.takes_trigger is not None:
-                call = partial(call, **{workflow.takes_trigger: self._view(run, None)})
+                call = partial(call, **{workflow.takes_trigger: self._view(attempt, None)})
             if workflow.takes_context:
-                entry = run.entry if workflow.is_task(payload) else None
-                assert entry is not None or workflow.task_when is not None, run.claim
-                call = partial(call, None if entry is None else self._context(run, entry, workflow, ends_at))
+                entry = attempt.entry if workflow.is_task(payload) else None
+                assert entry is not None or workflow.task_when is not None, attempt.claim
+                call = partial(call, None if entry is None else self._context(attempt, entry, workflow, ends_at))
         except (OverflowError, ValueError, OSError) as error:
-            return Corrupt(message=f"due_at {run.claim.due_at!r} is not a valid moment: {error}")
+            return Corrupt(message=f"due_at {attempt.claim.due_at!r} is not a valid moment: {error}")
         except InvalidInput as error:
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
         try:
-            return await self._call(run, workflow, call, ends_at)
+            return await self._call(attempt, workflow, call, ends_at)
         finally:
-            if run.turn is not None:
-                await run.turn.end()
+            if attempt.turn is not None:
+                await attempt.turn.end()
 
-    def _context(self, run: Attempt, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
-        trigger = self._view(run, entry.creator)
+    def _context(self, attempt: Attempt, entry: Entry, workflow: Workflow, ends_at: float | None) -> TaskContext[Any]:
+        trigger = self._view(attempt, entry.creator)
         text = entry.task.state_json
         state = None if text == "null" else decode(text, workflow.state_type, "state")
-        turn = run.turn = Turn(run, entry, self._doors, ends_at)
-        return TaskContext(run, turn, trigger, state=state, deadline_at=ends_at)
+        turn = attempt.turn = Turn(attempt, entry, self._services, ends_at)
+        return TaskContext(attempt, turn, trigger, state=state, deadline_at=ends_at)
 
-    def _view(self, run: Attempt, creator: Creator | None) -> TriggerView:
-        return TriggerView.of(run.claim, creator, run.record.created_at, self._overdue_after)
+    def _view(self, attempt: Attempt, creator: Creator | None) -> TriggerView:
+        return TriggerView.of(attempt.claim, creator, attempt.record.created_at, self._overdue_after)
 
-    def _deadline(self, run: Attempt, workflow: Workflow) -> float | None:
+    def _deadline(self, attempt: Attempt, workflow: Workflow) -> float | None:
         """Return when this attempt ends at the latest: by the timeout of the workflow, or by the deadline of the
         task."""
-        ends = [] if workflow.timeout is None else [self._doors.clock.now() + workflow.timeout]
-        if run.deadline_at is not None:
-            ends.append(run.deadline_at)
+        ends = [] if workflow.timeout is None else [self._services.clock.now() + workflow.timeout]
+        if attempt.deadline_at is not None:
+            ends.append(attempt.deadline_at)
         return min(ends, default=None)
 
-    async def _call(self, run: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
-        deadline = math.inf if ends_at is None else self._loop.time() + ends_at - self._doors.clock.now()
+    async def _call(
+        self, attempt: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None
+    ) -> Outcome:
+        deadline = math.inf if ends_at is None else self._loop.time() + ends_at - self._services.clock.now()
         with self._make_scope(deadline=deadline) as scope:
-            run.home = self._home
-            run.enter(scope)
+            attempt.home = self._home
+            attempt.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
                 if workflow.is_async or workflow.is_inline:
                     coroutine = call() if workflow.is_async else run_inline(call)
-                    result = await run_in_own_context(coroutine, run, scope.deadline)
+                    result = await run_in_own_context(coroutine, attempt, scope.deadline)
                 elif workflow.in_process:
                     result = await self._run_in_process(workflow, call)
                 else:
-                    result = await call_in_thread(run, call, self._threads)
+                    result = await call_in_thread(attempt, call, self._threads)
                     if is_awaitable(result):
-                        result = await run_in_own_context(await_result(result), run, scope.deadline)
+                        result = await run_in_own_context(await_result(result), attempt, scope.deadline)
                 hit(Failpoint.HANDLER_RETURNED)
-                if run.holds_loop:
-                    run.judge_block(self._loop.time())
-                went_on = run.told_over or run.blocked_loop  # although its time was over
-                if not went_on or run.stopped_by is not None:
-                    return self._result_outcome(run, workflow, result)
+                if attempt.holds_loop:
+                    attempt.judge_block(self._loop.time())
+                went_on = attempt.cancels_ignored or attempt.blocked_loop  # although its time was over
+                if not went_on or attempt.stopped_by is not None:
+                    return self._result_outcome(attempt, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
-                return self._judge_stray_cancel(run)
+                return self._judge_stray_cancel(attempt)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
                 if not (scope.cancel_called and is_only(error, anyio.get_cancelled_exc_class())):
-                    return self._failure_of(run, error)
-        match run.stopped_by:
+                    return self._failure_of(attempt, error)
+        match attempt.stopped_by:
             case "cancelled":
                 return Cancelled()
             case "shutdown":
                 return Released(reason=RELEASED)
             case "parked":
-                return suspension(run)
+                return suspension(attempt)
             case None:
-                if run.deadline_at == ends_at is not None:
+                if attempt.deadline_at == ends_at is not None:
                     return _timeout_failure(workflow)
-                blocked = ": it blocked the event loop" if run.blocked_loop else ""
+                blocked = ": it blocked the event loop" if attempt.blocked_loop else ""
                 message = f"{workflow.name} did not end within {workflow.timeout} s{blocked}"
                 return failure_of(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
 
     async def _run_in_process(self, workflow: Workflow, call: Callable[[], Any]) -> Encoded:
         coded = partial(call_workflow, workflow.name, self._response_max_bytes, call, self._home)
-        return await self._doors.workers.call(workflow.name, coded)
+        return await self._services.workers.call(workflow.name, coded)
 
-    def _result_outcome(self, run: Attempt, workflow: Workflow, result: Any) -> Outcome:
-        if run.turn is not None and run.turn.wait is not None:
-            return _unreported_cancel(run.turn)
-        if run.turn is not None and run.turn.again is not None:
-            return _retry_later(run.turn.again)
-        if run.turn is not None and (left := run.turn.calls_made.close()):
+    def _result_outcome(self, attempt: Attempt, workflow: Workflow, result: Any) -> Outcome:
+        if attempt.turn is not None and attempt.turn.wait is not None:
+            return _unreported_cancel(attempt.turn)
+        if attempt.turn is not None and attempt.turn.again is not None:
+            return _retry_later(attempt.turn.again)
+        if attempt.turn is not None and (left := attempt.turn.calls_made.close()):
             return failure_of(
                 ErrorCode.INTERNAL_AGENT_ERROR, left[0].describe, where=[one.place for one in left[:PLACES_MAX]]
             )
         if isinstance(result, Continue):
-            return self._continue(run, workflow, result)
+            return self._continue(attempt, workflow, result)
         succeeded = _success(result.result if isinstance(result, Done) else result)
-        if run.entry is not None:
-            run.move = Returned(result_json=self._doors.bounded(succeeded.result_json))
+        if attempt.entry is not None:
+            attempt.move = Returned(result_json=self._services.bounded(succeeded.result_json))
         return succeeded
 
-    def _failure_of(self, run: Attempt, error: BaseException) -> Outcome:
+    def _failure_of(self, attempt: Attempt, error: BaseException) -> Outcome:
         cancelled = anyio.get_cancelled_exc_class()
-        if run.turn is not None and run.turn.wait is not None:
+        if attempt.turn is not None and attempt.turn.wait is not None:
             if safe_isinstance(error, Suspend) or is_only(error, (Suspend, cancelled, CallCancelled)):
-                return suspension(run)
-            return _unreported_cancel(run.turn)
-        if run.turn is not None and run.turn.again is not None:
-            return _retry_later(run.turn.again)
+                return suspension(attempt)
+            return _unreported_cancel(attempt.turn)
+        if attempt.turn is not None and attempt.turn.again is not None:
+            return _retry_later(attempt.turn.again)
         if safe_isinstance(error, CallCancelled) or (
             is_only(error, (CallCancelled, cancelled)) and not is_only(error, cancelled)
         ):
-            if run.interrupted_by is None:
-                return self._judge_stray_cancel(run)
-            return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
-        return self.shortages.judge(run.claim.id, error, outcome_of(error, self._doors.clock.now()))
+            if attempt.interrupted_by is None:
+                return self._judge_stray_cancel(attempt)
+            return Released(reason=RELEASED) if attempt.interrupted_by == "shutdown" else Cancelled()
+        return self.shortages.judge(attempt.claim.id, error, outcome_of(error, self._services.clock.now()))
 
-    def _judge_stray_cancel(self, run: Attempt) -> Outcome:
+    def _judge_stray_cancel(self, attempt: Attempt) -> Outcome:
         """Return the outcome of a cancel that craftcore did not ask for. Runs share a few asyncio tasks: code that kept
         the task of an ended run and cancels it later meets another one. So it is handed back, a few times at most."""
         if self._has_own_task or not self._loop.is_cancelled_from_outside():
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
-        times = self._stray_cancels.count(run.claim.id)
+        times = self._stray_cancels.count(attempt.claim.id)
         if times > STRAY_CANCELS_MAX:
             counted = format_count(times, "time")
             message = f"its asyncio task was cancelled {counted}, and not by craftcore"
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)
-        log.warning("run.cancelled_from_outside", trigger=run.claim.id, times=times)
+        log.warning("run.cancelled_from_outside", trigger=attempt.claim.id, times=times)
         return Released(reason=CANCELLED_FROM_OUTSIDE)
 
-    def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
+    def _continue(self, attempt: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """Return what `return Continue(…)` comes to. A state that cannot be carried to the next turn fails this one."""
-        turn = run.turn
+        turn = attempt.turn
         if turn is None:
             message = refuse_continue(workflow.name)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
-            run.move = move_of_continue(turn.task, self._doors.settings, self._doors.clock.now(), result)
+            attempt.move = move_of_continue(turn.task, self._services.settings, self._services.clock.now(), result)
         except InvalidInput as error:
             return Failed(code=error.code, message=error.message, retryable=False)
         return (
-            Continued() if run.move.wait is None else Suspended(reason="continues later", event=document(run.move.wait))
+            Continued()
+            if attempt.move.wait is None
+            else Suspended(reason="continues later", event=document(attempt.move.wait))
         )
 
 
@@ -330,20 +334,20 @@ def _switch_agent(attempt: Attempt, record: Record, agent: str) -> None:
     attempt.turn = None
 
 
-def _payload(run: Attempt) -> str:
+def _payload(attempt: Attempt) -> str:
     """Return the payload of the turn: that of the trigger which created the task."""
-    if run.entry is not None and run.entry.creator is not None:
-        return run.entry.creator.payload_json
-    return run.claim.payload_json
+    if attempt.entry is not None and attempt.entry.creator is not None:
+        return attempt.entry.creator.payload_json
+    return attempt.claim.payload_json
 
 
-def suspension(run: Attempt) -> Suspended:
+def suspension(attempt: Attempt) -> Suspended:
     """Return the outcome of a turn that waits."""
-    assert run.turn is not None, run.claim
-    assert run.turn.wait is not None, run.claim
-    run.move = Suspends(wait=run.turn.wait)
+    assert attempt.turn is not None, attempt.claim
+    assert attempt.turn.wait is not None, attempt.claim
+    attempt.move = Suspends(wait=attempt.turn.wait)
     hit(Failpoint.TURN_SUSPENDED)
-    return Suspended(reason=run.turn.wait.identity, event=document(run.turn.wait))
+    return Suspended(reason=attempt.turn.wait.identity, event=document(attempt.turn.wait))
 
 
 def _unreported_cancel(turn: TurnState) -> Failed:

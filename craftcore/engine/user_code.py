@@ -26,13 +26,13 @@ from craftcore.storage.event_loop import Loop, forget_loop, get_current_loop
 
 class PlainCall:
     """A call of a plain function, and what came of it. It runs in a copy of the caller's context variables, as code of
-    `run`; None: of the caller."""
+    `attempt`; None: of the caller."""
 
-    def __init__(self, fn: Callable[[], Any], run: Attempt | None = None) -> None:
+    def __init__(self, fn: Callable[[], Any], attempt: Attempt | None = None) -> None:
         self._fn = fn
         self._context = copy_context()
-        if run is not None:
-            self._context.run(CURRENT.set, run)
+        if attempt is not None:
+            self._context.run(CURRENT.set, attempt)
         self._gate = Lock()
         self._has_begun = self._is_withdrawn = False
         self._result: Any = None
@@ -87,9 +87,9 @@ async def run_inline(fn: Callable[[], Any]) -> Any:
     return await result if is_awaitable(result) else result
 
 
-async def run_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
+async def run_in_thread(attempt: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
     """Run a plain function as `call_in_thread` does. Await what it returns on the loop, if that is awaitable."""
-    result = await call_in_thread(run, fn, threads)
+    result = await call_in_thread(attempt, fn, threads)
     return await result if is_awaitable(result) else result
 
 
@@ -98,13 +98,13 @@ async def await_result(result: Awaitable[Any]) -> Any:
     return await result
 
 
-async def call_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
+async def call_in_thread(attempt: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
     """Return what a plain function returns in a thread. Its slot stays taken until it returns, also when it is
     cancelled, so that it never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it
     was cancelled never does."""
     await anyio.lowlevel.checkpoint_if_cancelled()
     loop = get_current_loop()
-    call, waiter, has_ended = PlainCall(fn, run), loop.create_waiter(), False
+    call, waiter, has_ended = PlainCall(fn, attempt), loop.create_waiter(), False
 
     def on_end() -> None:
         nonlocal has_ended
@@ -115,26 +115,26 @@ async def call_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPoo
     try:
         await loop.wait(waiter)
     except anyio.get_cancelled_exc_class():
-        if not (call.withdraw() or has_ended or run.stopped_by == "shutdown"):
+        if not (call.withdraw() or has_ended or attempt.stopped_by == "shutdown"):
             waiter = loop.create_waiter()
-            await _wait_for_end(run, loop, waiter)
+            await _wait_for_end(attempt, loop, waiter)
         call.discard()
         raise
     return call.take()
 
 
-async def _wait_for_end(run: Attempt, loop: Loop, waiter: Any) -> None:
+async def _wait_for_end(attempt: Attempt, loop: Loop, waiter: Any) -> None:
     """Wait for a call that was cancelled, until it ends or the engine stops."""
 
     def release_frames() -> None:
         loop.wake(waiter)
 
-    run.on_shutdown.append(release_frames)
+    attempt.on_shutdown.append(release_frames)
     try:
         with anyio.CancelScope(shield=True):
             await loop.wait(waiter)
     finally:
-        run.on_shutdown.remove(release_frames)
+        attempt.on_shutdown.remove(release_frames)
 
 
 T = TypeVar("T")
@@ -153,9 +153,9 @@ class ForcedUnwind(BaseException):
 
 
 @coroutine
-def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline: float) -> Generator[Any, Any, T]:
-    """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
-    cancelled at its end, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
+def run_in_own_context(workflow: Coroutine[Any, Any, T], attempt: Attempt, deadline: float) -> Generator[Any, Any, T]:
+    """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `attempt` how often it
+    was cancelled at its end, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
 
     A cancel scope cannot detect a blocked loop: its timer does not fire meanwhile. Code that waits in a shielded scope
     while its deadline passes does not block, so only the time between two awaits counts.
@@ -163,7 +163,7 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
     is_timed = deadline < math.inf
     resumed_at = 0.0
     context = copy_context()
-    context.run(CURRENT.set, run)
+    context.run(CURRENT.set, attempt)
     within = context.run
     step, value = workflow.send, None
     forced: BaseException | None = None
@@ -178,10 +178,10 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
             finally:
                 forks.require_not_forked(began_in)
             if is_timed and resumed_at < deadline <= (now := anyio.current_time()):
-                run.blocked_loop = run.blocked_loop or now - resumed_at >= BLOCKED_SECONDS
+                attempt.blocked_loop = attempt.blocked_loop or now - resumed_at >= BLOCKED_SECONDS
         except StopIteration as end:
             if is_timed and resumed_at < deadline <= anyio.current_time():
-                run.blocked_loop = True
+                attempt.blocked_loop = True
             result: T = end.value
             return result
         except BaseException as error:
@@ -196,7 +196,7 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
             raised = None if value is None else getattr(value, "error", None)  # trio sends what is to be raised
         except BaseException as error:
             step, value, raised = workflow.throw, error, error
-        if raised is not None and run.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
-            run.told_over += 1
-            if run.told_over > IGNORED_MAX:
+        if raised is not None and attempt.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
+            attempt.cancels_ignored += 1
+            if attempt.cancels_ignored > IGNORED_MAX:
                 forced, step, value = raised, workflow.throw, ForcedUnwind("it is over")

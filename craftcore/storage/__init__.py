@@ -1,1 +1,1 @@
-"""How it is kept: one SQLite file, two doors to a transaction, one writer thread in the daemon."""
+"""How it is kept: one SQLite file, two ways to a transaction, one writer thread in the daemon."""

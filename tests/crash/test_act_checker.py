@@ -306,7 +306,7 @@ ledgered_call.Call = call
 NEW_KEY_FOR_EACH_ENTRY = """
 from craftcore.engine.turn import act as acts
 
-acts._place = lambda turn, key, *, original=acts._place: f"{original(turn, key)}.{turn.run.record.seq}"
+acts._place = lambda turn, key, *, original=acts._place: f"{original(turn, key)}.{turn.attempt.record.seq}"
 """
 
 BOOT_IGNORES_INTENTS = """

@@ -37,7 +37,7 @@ ACTIVITIES = (
         "every entry of a turn uses the same key",
         "engine/turn/ledgered_call.py",
         'self._key = f"activity:{turn.task.id}:{place}"',
-        'self._key = f"activity:{turn.task.id}:{place}.{turn.run.claim.starts}"',
+        'self._key = f"activity:{turn.task.id}:{place}.{turn.attempt.claim.starts}"',
         *ACTS,
     ),
     mutant(
@@ -120,7 +120,7 @@ ACTIVITIES = (
         "after a restore, a child that is emitted again has the same keys",
         "engine/turn/emit.py",
         'return derive_id(turn.task.id, f"{turn.task.turn}/{identity}")',
-        "return turn.doors.clock.new_id()",
+        "return turn.services.clock.new_id()",
         *RESTORED,
     ),
     mutant(

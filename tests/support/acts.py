@@ -111,7 +111,7 @@ class Held:
     def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
         remaining = nth
-        journal = it.engine._runner._doors.journal
+        journal = it.engine._runner._services.journal
         assert isinstance(journal, SqliteJournal)
         acts = journal._acts
         work = getattr(acts, rule)

@@ -16,7 +16,7 @@ from tests.systemd.service import Service
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[tuple[Path, Result]]:
-    """Yield the root of a Debian after the commands of the page, and their result. The tests are skipped without a Debian."""
+    """Yield the root of a Debian after the commands of the page, and their result. Skip without a Debian."""
     with tempfile.TemporaryDirectory(prefix="craftcore-booted-") as name:
         folder = Path(name)
         try:

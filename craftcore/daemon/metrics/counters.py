@@ -69,13 +69,13 @@ class Counters:
     def on_booted(self) -> None:
         self.has_booted = True
 
-    def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
-        workflow = run.claim.workflow if run.routed is None else run.routed.workflow
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
+        workflow = attempt.claim.workflow if attempt.routed is None else attempt.routed.workflow
         outcome = "refused" if isinstance(answer, Exception) else outcome_label(answer.move)
-        started_at = run.record.created_at
-        self.count(workflow or OTHER, outcome, started_at - run.claim.due_at, self._clock.now() - started_at)
-        if run.claim.schedule_id is not None:
-            self.count_scheduled(run.claim.schedule_id, outcome)
+        started_at = attempt.record.created_at
+        self.count(workflow or OTHER, outcome, started_at - attempt.claim.due_at, self._clock.now() - started_at)
+        if attempt.claim.schedule_id is not None:
+            self.count_scheduled(attempt.claim.schedule_id, outcome)
 
     def count(self, workflow: str, outcome: str, waited: float, ran: float) -> None:
         """Count an attempt: the seconds that it waited since its trigger was due, and the seconds that it ran."""

@@ -96,10 +96,10 @@ class _Watch:
         if frame is None:  # its thread has ended, and its loop with it
             return False
         stack = list(walk_stack(frame))
-        run = _run_in(stack)
-        if run is not None and not run.told_over:
-            run.holds_loop = True
-            self._blocker = run
+        attempt = _run_in(stack)
+        if attempt is not None and not attempt.cancels_ignored:
+            attempt.holds_loop = True
+            self._blocker = attempt
         now = time.monotonic()
         if now - self._reported_at < REPORT_SECONDS:
             self._unreported += 1
@@ -108,8 +108,8 @@ class _Watch:
             "loop.blocked",
             seconds=round(now - asked_at, 1),
             unreported=self._unreported,
-            workflow=None if run is None else run.workflow,
-            trigger=None if run is None else run.claim.id,
+            workflow=None if attempt is None else attempt.workflow,
+            trigger=None if attempt is None else attempt.claim.id,
             where=format_places(reversed(stack)),
             hint='nothing else runs meanwhile: await, or use a plain function, with executor="process" if it computes',
         )
@@ -122,18 +122,18 @@ def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
     started. None when it belongs to no attempt, or the event loop does not show the context of the running task."""
     for frame, _ in stack:
         if frame.f_code is run_in_own_context.__code__:
-            run: object = frame.f_locals.get("run")
+            attempt: object = frame.f_locals.get("attempt")
         elif frame.f_code.co_name in _STEPS_OF_LOOPS:
-            run = _attempt_in(frame)
+            attempt = _attempt_in(frame)
         else:
             continue
-        if isinstance(run, Attempt):
-            return run
+        if isinstance(attempt, Attempt):
+            return attempt
     return None
 
 
 def _attempt_in(frame: FrameType) -> Attempt | None:
-    """Return the run in the context of the task that a frame of the event loop is running."""
+    """Return the attempt in the context of the task that a frame of the event loop is running."""
     task = frame.f_locals.get(_STEPS_OF_LOOPS[frame.f_code.co_name])
     contexts = (getattr(task, name, None) for name in ("_context", "context"))
     context = next((one for one in contexts if isinstance(one, Context)), None)

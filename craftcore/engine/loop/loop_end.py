@@ -19,10 +19,10 @@ from craftcore.engine.failure import format_places
 
 
 class LoopEnd(NamedTuple):
-    """`run`: whose code cancels every task; None: no workflow's. `was_broken`: the loop ended before its main task.
+    """`attempt`: whose code cancels every task; None: no workflow's. `was_broken`: the loop ended before its main task.
     `where`: the places of code that is not ours in that call, outermost first."""
 
-    run: Attempt | None
+    attempt: Attempt | None
     was_broken: bool
     where: list[str]
 

@@ -51,7 +51,7 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
 
 def _find_action(turn: Turn, action: Action | str) -> Action:
     if isinstance(action, Action):
-        if turn.doors.actions.get(action.name) is not action:  # a restart looks for it by its name, on this App
+        if turn.services.actions.get(action.name) is not action:  # a restart looks for it by its name, on this App
             raise InvalidInput(
                 f"action {action.name} is not declared on the App that runs: declare it there with @app.action"
             )
@@ -60,10 +60,10 @@ def _find_action(turn: Turn, action: Action | str) -> Action:
         raise InvalidInput(
             f"ctx.act takes an action that was declared with @app.action, or its name; {safe_repr(action)} is neither"
         )
-    declared = turn.doors.actions.get(action)
+    declared = turn.services.actions.get(action)
     if declared is None:
         raise InvalidInput(
-            f"no action is named {safe_repr(action)}; declared are {', '.join(turn.doors.actions) or 'none'}"
+            f"no action is named {safe_repr(action)}; declared are {', '.join(turn.services.actions) or 'none'}"
         )
     return declared
 

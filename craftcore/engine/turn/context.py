@@ -226,18 +226,18 @@ class TaskContext(RecordedCalls, Generic[S]):
     """
 
     def __init__(
-        self, run: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+        self, attempt: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
     ) -> None:
-        assert run.entry is not None, run.claim
+        assert attempt.entry is not None, attempt.claim
         super().__init__(turn)
-        self._entry = run.entry
+        self._entry = attempt.entry
         self.state: S | None = state
         self.trigger = trigger
-        self.task_id = run.entry.task.id
-        self.turn = run.entry.task.turn
-        self.attempt = run.claim.attempts
-        self.execution_id = run.record.id
-        self.resume: Resume = run.entry.resume
+        self.task_id = attempt.entry.task.id
+        self.turn = attempt.entry.task.turn
+        self.attempt = attempt.claim.attempts
+        self.execution_id = attempt.record.id
+        self.resume: Resume = attempt.entry.resume
         self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
 
     @cached_property
@@ -259,7 +259,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         """
         self._turn.refuse_when_over()
         newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
-        return await read_task_events(self._turn.doors.journal, self.task_id, newest)
+        return await read_task_events(self._turn.services.journal, self.task_id, newest)
 
     @track_await("ctx.progress")
     async def progress(self, value: Any) -> None:
@@ -272,7 +272,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         text = encode(value, "progress")
         if len(text) > PROGRESS_MAX_BYTES:
             raise PayloadTooLarge(f"progress has {len(text):,} bytes; the limit is {PROGRESS_MAX_BYTES:,}")
-        await self._turn.doors.journal.set_progress(self._turn.run.claim, self._turn.task, text)
+        await self._turn.services.journal.set_progress(self._turn.attempt.claim, self._turn.task, text)
 
     # What suspends the turn
 
@@ -301,7 +301,7 @@ class TaskContext(RecordedCalls, Generic[S]):
 
         A time of day is the next one in the machine's time zone, and refused where that is not known.
         """
-        clock = self._turn.doors.clock
+        clock = self._turn.services.clock
         given = read_moment("at", at, clock.now(), clock.zone())
         await self._turn.wait_or_suspend(
             "sleep",

@@ -62,7 +62,7 @@ async def commit_emit(
     turn: Turn, type_: EventType, identity: str, digest: str, spec: TriggerSpec, child: NewTask | None
 ) -> Emitted:
     """Commit the trigger, its event, and the task of the child at once."""
-    row = turn.doors.accept(spec)
+    row = turn.services.accept(spec)
     if spec.id is None:
         row = row._replace(id=_id_at(turn, identity))
     if child is not None and row.workflow is not None:
@@ -84,7 +84,7 @@ async def commit_emit(
         }
         return turn.event(type_, canonicalize(answer), identity)
 
-    emitted = await turn.doors.journal.emit(row, event, child, id_may_be_used=can_be_used_again(turn.task.id))
+    emitted = await turn.services.journal.emit(row, event, child, id_may_be_used=can_be_used_again(turn.task.id))
     turn.add_completed(identity, event(emitted).payload_json)
     return emitted
 
@@ -96,7 +96,7 @@ async def signal_recorded(turn: Turn, task_id: str, event: str, payload: Any, ke
         raise InvalidInput("ctx.signal is for other tasks: this turn has what it would tell itself")
 
     def write(event_of: EventOf) -> Awaitable[tuple[str, str, Any]]:
-        return turn.doors.journal.signal(task_id, event, payload, sent_by=f"task {turn.task.id}", event_of=event_of)
+        return turn.services.journal.signal(task_id, event, payload, sent_by=f"task {turn.task.id}", event_of=event_of)
 
     text, waited = await commit_once(turn, identity, "signal", (task_id, event, payload), canonicalize, write)
     return decode(text) is True if waited is None else bool(waited)

@@ -102,8 +102,8 @@ class LedgeredCall:
             terms.on_unknown,
             self._hash,
             text if len(text) <= REQUEST_MAX else None,
-            turn.run.record.seq,
-            turn.doors.epoch,
+            turn.attempt.record.seq,
+            turn.services.epoch,
             action.result_shape,
         )
 
@@ -136,40 +136,40 @@ class LedgeredCall:
     async def _call_once(self, again: Activity | None) -> Answer | Activity:
         """Call the provider, unless the ledger says otherwise: begin, call, settle. Only a person, a shutdown or its
         time interrupts that. Another call under the same key is waited for first. `again`: what is in doubt."""
-        flights = self._turn.doors.flights
-        while (other := flights.get(self._key)) is not None:
+        in_flight = self._turn.services.in_flight
+        while (other := in_flight.get(self._key)) is not None:
             if other.args_hash != self._hash:
                 raise conflict(self._key, self._action.name, self._action.name)
             await other.wait_until_recorded()
             self._turn.refuse_when_over()
-        flight = flights[self._key] = PendingCall(self._hash)
-        self._turn.flights.add(flight)
+        pending = in_flight[self._key] = PendingCall(self._hash)
+        self._turn.in_flight.add(pending)
         try:
             begun = await self._begin(again)
             if not isinstance(begun, StartedCall):
                 if begun.status is not ActivityStatus.FAILED:
-                    self._turn.run.acted.add(self._key)
+                    self._turn.attempt.acted.add(self._key)
                 return begun
-            self._turn.run.acted.add(self._key)
+            self._turn.attempt.acted.add(self._key)
             hit(Failpoint.INTENT_COMMITTED, self._action.name)
             answer = await self._call(begun)
             end = await self._settle(begun, answer.end)
             hit(Failpoint.ACTIVITY_SETTLED, self._action.name)
             return await self._read_outcome(answer, end)
         finally:
-            self._turn.flights.discard(flight)
-            del flights[self._key]
-            flight.finish()
+            self._turn.in_flight.discard(pending)
+            del in_flight[self._key]
+            pending.finish()
 
     async def _begin(self, again: Activity | None) -> StartedCall | Activity:
         """Raise IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
-        journal = self._turn.doors.journal
+        journal = self._turn.services.journal
         self._ends_at = deadline_of(self._turn, self._terms.timeout)
         event = self._turn.event(EventType.ACTIVITY_INTENT, "", None)
         try:
             return await journal.begin(NewAct(self._intent, event, again, self._ends_at.timestamp()))
         except IdempotencyConflict:  # what the key was used for may have had its effect
-            self._turn.run.acted.add(self._key)
+            self._turn.attempt.acted.add(self._key)
             raise
         except BaseException as error:
             if not isinstance(error, Exception):  # cancelled: an intent that is on record is not followed by a call
@@ -183,9 +183,9 @@ class LedgeredCall:
         turn = self._turn
         if (unmarked := await self._mark_refusal(begun)) is not None:
             return unmarked
-        if turn.run.interrupted_by is not None:  # in a scope that shields it from that
+        if turn.attempt.interrupted_by is not None:  # in a scope that shields it from that
             return NOT_CALLED
-        if begun.in_doubt and turn.doors.clock.now() > self._resend_until:
+        if begun.in_doubt and turn.services.clock.now() > self._resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
         hit(Failpoint.CALL_MARKED, self._action.name)
         call = Call(key=self._key, attempt=begun.calls, deadline=self._ends_at)
@@ -208,7 +208,7 @@ class LedgeredCall:
     async def _mark_refusal(self, begun: StartedCall) -> Answer | None:
         """Return why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
         try:
-            await self._turn.doors.journal.wait_until_marked(begun)
+            await self._turn.services.journal.wait_until_marked(begun)
         except Exception as error:
             code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
             end = CallOutcome(
@@ -224,7 +224,7 @@ class LedgeredCall:
         it."""
         end = outcome_after(end, in_doubt=begun.in_doubt)
         if end.status is ActivityStatus.FAILED:
-            self._turn.run.acted.discard(self._key)
+            self._turn.attempt.acted.discard(self._key)
         # By hand: names need no escaping, and this is written for every act.
         error = "null" if end.error_message is None else canonicalize(end.error_message)
         reference = "null" if end.provider_ref is None else _quote(end.provider_ref)
@@ -233,8 +233,8 @@ class LedgeredCall:
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
         event = self._turn.event(EVENTS[end.status], payload, None, activity_seq=begun.seq)
-        run = self._turn.run
-        await self._turn.doors.journal.settle(ActEnd(begun, end, event), lambda: run.is_left_behind)
+        attempt = self._turn.attempt
+        await self._turn.services.journal.settle(ActEnd(begun, end, event), lambda: attempt.is_left_behind)
         self._turn.add_completed(None, "")
         if end.status is ActivityStatus.UNKNOWN:
             log.warning(
@@ -249,7 +249,7 @@ class LedgeredCall:
 
     async def _look(self) -> Activity:
         """Read the activity, which was begun, from the ledger."""
-        found = await self._turn.doors.journal.look(self._key)
+        found = await self._turn.services.journal.look(self._key)
         assert found is not None, self._key
         return found
 
@@ -264,7 +264,7 @@ class LedgeredCall:
             self._terms,
             can_reconcile=self._action.reconciler is not None,
             is_fresh=self._is_fresh(activity),
-            now=turn.doors.clock.now(),
+            now=turn.services.clock.now(),
         )
         match course:
             case Resend(until=until):
@@ -295,7 +295,7 @@ class LedgeredCall:
         finding = await self._ask_provider(activity)
         if isinstance(finding, ReconcileAnswer) and finding.decision is Decision.HAPPENED:
             return await self._decide(activity, finding.decision, "reconcile", finding.reference)
-        if at > self._turn.doors.clock.now():
+        if at > self._turn.services.clock.now():
             name = self._wait_name("settle", activity)
             self._turn.suspend_with(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
@@ -306,13 +306,13 @@ class LedgeredCall:
             )
         decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if decided.decision is Decision.RESEND and self._is_fresh(activity):
-            self._turn.run.acted.discard(self._key)
+            self._turn.attempt.acted.discard(self._key)
             raise NoEffect(f"{self._action.name}: {activity.reason} ({activity.error_message}); nothing happened")
         return decided
 
     def _is_fresh(self, activity: Activity) -> bool:
         """Return whether this attempt has seen the action fail: another one calls it again, after the backoff."""
-        return activity.execution_seq == self._turn.run.record.seq
+        return activity.execution_seq == self._turn.attempt.record.seq
 
     async def _ask_provider(self, activity: Activity) -> ReconcileAnswer | str:
         call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
@@ -324,7 +324,7 @@ class LedgeredCall:
         text = canonicalize({**payload, "reference": reference})
         event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
         try:
-            return await self._turn.doors.journal.decide(activity, decision, decided_by, reference, event)
+            return await self._turn.services.journal.decide(activity, decision, decided_by, reference, event)
         except StateRefused:  # somebody else has decided
             return await self._look()
 

@@ -41,21 +41,21 @@ async def find_place(turn: Turn, action: Action, place: str, text: str, *, is_co
         return place
     prefix = f"activity:{turn.task.id}:"
     if not places.has_asked:
-        places.begin(key.removeprefix(prefix) for key in await turn.doors.journal.list_act_keys(turn.task))
+        places.begin(key.removeprefix(prefix) for key in await turn.services.journal.list_act_keys(turn.task))
     if place not in places.taken and (place in places.recorded or not places.left):
         return place
     if places.earlier is None:
         beside = {prefix + one for one in places.reached | places.taken}
-        places.earlier = await turn.doors.journal.list_of_turn(turn.task, beside)
+        places.earlier = await turn.services.journal.list_of_turn(turn.task, beside)
     digest = sha256(text.encode()).hexdigest()
     alike = [one for one in places.earlier if _is_like(one, action, digest) and places.is_left(one.key[len(prefix) :])]
     may_be_of_earlier_turn = bool(alike) and not is_counted and place not in places.taken
-    own = await turn.doors.journal.look(prefix + place) if may_be_of_earlier_turn else None
+    own = await turn.services.journal.look(prefix + place) if may_be_of_earlier_turn else None
     if not is_counted and place in places.moved:  # the same key, in a task beside this one
         return places.moved[place]
     shifted = place in places.taken
     if shifted and not is_counted:
-        turn.run.acted.add(prefix + place)
+        turn.attempt.acted.add(prefix + place)
         raise IdempotencyConflict(
             f"{action.name} was not called: the act with its key {prefix}{place} was taken for another call of this "
             "turn. The arguments are the same, and the key of the other call is not on record. Give both calls their "
@@ -85,7 +85,7 @@ def _is_like(activity: Activity, action: Action, digest: str) -> bool:
 
 def _was_begun_by_this_code(turn: Turn, activity: Activity) -> bool:
     """Return whether its only call was made by this engine, whose code does not change. A cluster does not tell."""
-    return turn.doors.epoch > 0 and activity.epoch == turn.doors.epoch and activity.calls == 1
+    return turn.services.epoch > 0 and activity.epoch == turn.services.epoch and activity.calls == 1
 
 
 def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> bool:

@@ -103,8 +103,8 @@ async def call_provider(
     Only an operator who cancels its task and a shutdown interrupt it. The scopes of the workflow do not: their end
     would only add an unknown outcome.
     """
-    run = turn.run
-    left = call.deadline.timestamp() - turn.doors.clock.now()
+    attempt = turn.attempt
+    left = call.deadline.timestamp() - turn.services.clock.now()
     if left <= 0:
         return TOO_LATE
     calling = ProviderCall(action, call, arguments)
@@ -112,16 +112,16 @@ async def call_provider(
     interruption = ""
     try:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():
-            run.calls.add(scope)
+            attempt.calls.add(scope)
             try:
                 if action.is_async:
                     await calling.call()
                 else:
-                    result = await run_in_thread(run, calling.call_plainly, turn.doors.threads)
+                    result = await run_in_thread(attempt, calling.call_plainly, turn.services.threads)
                     if not calling.returned:
                         calling.returned.append(result)
             finally:
-                run.calls.discard(scope)
+                attempt.calls.discard(scope)
     except Exception as error:
         return _failure_answer(error)
     except BaseException as error:
@@ -131,11 +131,11 @@ async def call_provider(
     if calling.raised:
         return _failure_answer(calling.raised[0])._replace(interrupts=interrupts)
     if not calling.has_begun:
-        return (TOO_LATE if run.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
+        return (TOO_LATE if attempt.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
     if interrupts is not None:
         return Answer(_unknown_outcome("it was interrupted", interruption), interrupts=interrupts)
-    if run.interrupted_by is not None:
-        return Answer(_unknown_outcome("it was cancelled while it was called", run.interrupted_by))
+    if attempt.interrupted_by is not None:
+        return Answer(_unknown_outcome("it was cancelled while it was called", attempt.interrupted_by))
     return Answer(_unknown_outcome("it did not answer in time", f"within {terms.timeout:g} s"))
 
 
@@ -196,7 +196,7 @@ def _failure_answer(error: Exception) -> Answer:
 
 def deadline_of(turn: Turn, timeout: float) -> datetime:
     """Return when a call that begins now is cancelled: by its own timeout, or by that of the attempt."""
-    at = turn.doors.clock.now() + timeout
+    at = turn.services.clock.now() + timeout
     return datetime.fromtimestamp(at if turn.ends_at is None else min(at, turn.ends_at), UTC)
 
 
@@ -210,13 +210,13 @@ async def reconcile(
     for tries_left in reversed(range(RECONCILE_TRIES)):
         try:
             with anyio.fail_after(terms.timeout):
-                answer = await (fn() if is_async(fn) else run_in_thread(turn.run, fn, turn.doors.threads))
+                answer = await (fn() if is_async(fn) else run_in_thread(turn.attempt, fn, turn.services.threads))
                 return _finding(answer, action.name, shape)
         except Exception as error:
             error_text = f"{type_name(error)}: {message_of(error)}"
             if not tries_left:
                 return truncate_text(f"the provider could not be asked ({error_text})", MESSAGE_LIMIT)
-        await turn.doors.clock.sleep(wait)
+        await turn.services.clock.sleep(wait)
         wait *= 2
     raise AssertionError("unreachable")
 

@@ -32,7 +32,7 @@ async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, a
         return False
     if not turn.is_entered_again and (key is None or turn.task.turn == 1):
         return False  # nothing can be there, and a look costs a round trip
-    return await turn.doors.journal.look(activity_key) is not None
+    return await turn.services.journal.look(activity_key) is not None
 
 
 async def find_step_result(
@@ -46,14 +46,14 @@ async def find_step_result(
     if found is None or place in turn.acts:
         return False, None
     identity, text = found
-    if await turn.doors.journal.look(activity_key) is not None:
+    if await turn.services.journal.look(activity_key) is not None:
         return False, None
     if identity == turn.identity("step", action.name, None):
         turn.claim_identity("step", action.name, None)  # the next act of this name is another one
     done = decode_completed(text)
     in_order = [arguments[name] for name in action.parameters if name in arguments]
     if done.args not in (digest_of([dict(arguments)]), digest_of(in_order)):
-        turn.run.acted.add(activity_key)
+        turn.attempt.acted.add(activity_key)
         raise conflict(activity_key, f"the step {identity.removeprefix('step:')} of this turn", action.name)
     return True, decode(bytes(done.result).decode(), action.result_type, f"the result of step {action.name}")
 
@@ -68,7 +68,7 @@ def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, s
     if key is None:
         identities.append(turn.identity("step", name, None))
     else:
-        agents = turn.run.routed.agents if turn.run.routed is not None else ()
+        agents = turn.attempt.routed.agents if turn.attempt.routed is not None else ()
         identities += [f"step:{name}/{key}", *(f"step:{name}/{key}|{agent}" for agent in agents)]
     for identity in identities:
         if turn.is_taken(identity):
@@ -83,7 +83,7 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
     before, unless nothing happened then."""
     if not turn.is_entered_again:
         return
-    journal, task = turn.doors.journal, turn.task
+    journal, task = turn.services.journal, turn.task
     prefix = f"activity:{task.id}:"
     found: Sequence[Activity]
     if key is None:

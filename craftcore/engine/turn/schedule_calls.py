@@ -37,7 +37,7 @@ class TurnDatabase:
             raise KeyRequired(
                 "call ctx.schedules in the turn's own task, outside of steps: its calls are known by their order"
             ) from None
-        write = partial(self._turn.doors.tables.write_own, call, args)
+        write = partial(self._turn.services.tables.write_own, call, args)
         text, result = await commit_once(self._turn, identity, f"schedules.{name}", args, _result_text, write)
         if result is None:
             result = _read_result(text, kind)
@@ -47,14 +47,14 @@ class TurnDatabase:
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         """Return `call(reader, *args)` as it is now. It is not recorded."""
         self._turn.refuse_when_over()
-        return await self._turn.doors.tables.read(call, *args)
+        return await self._turn.services.tables.read(call, *args)
 
 
 class TurnSchedules(Schedules):
     """The calls of `ctx.schedules`. One that is not awaited fails the attempt, as for every call of `ctx`."""
 
     def __init__(self, turn: Turn) -> None:
-        super().__init__(turn.doors.tables.schedules, TurnDatabase(turn))
+        super().__init__(turn.services.tables.schedules, TurnDatabase(turn))
         self._calls_made = turn.calls_made
 
 

@@ -21,33 +21,33 @@ CHECKS = 10
 class Progress:
     """Watches the turns of one engine; those that completed nothing for `tasks.stall_after` seconds are asked about."""
 
-    def __init__(self, running: Callable[[], list[Attempt]], doors: TurnServices) -> None:
+    def __init__(self, running: Callable[[], list[Attempt]], services: TurnServices) -> None:
         self._running = running
-        self._doors = doors
-        self._stall_after = doors.settings.stall_after
+        self._services = services
+        self._stall_after = services.settings.stall_after
 
     async def watch(self) -> None:
         """Look, sleep; until cancelled."""
         while self._stall_after > 0:
             await anyio.sleep(self._stall_after / CHECKS)
-            for run in self._running():
-                turn = run.turn
+            for attempt in self._running():
+                turn = attempt.turn
                 if turn is None or turn.is_over:
                     continue
-                if any(call.deadline > anyio.current_time() for call in run.calls):
+                if any(call.deadline > anyio.current_time() for call in attempt.calls):
                     continue  # what it calls has been given so long
                 if time.monotonic() - max(turn.progress_at, turn.asked_at) >= self._stall_after:
                     turn.asked_at = time.monotonic()
-                    await self._ask(run)
+                    await self._ask(attempt)
 
-    async def _ask(self, run: Attempt) -> None:
-        assert run.turn is not None, run.claim
-        task = run.turn.task
+    async def _ask(self, attempt: Attempt) -> None:
+        assert attempt.turn is not None, attempt.claim
+        task = attempt.turn.task
         asked = NewQuestion(
             kind=QuestionKind.STALLED,
             question=f"Turn {task.turn} of task {task.id} ({task.workflow}) runs and has completed nothing for "
             f"{self._stall_after:g} seconds. Cancel the task, or wait on?",
             options=(WAIT_ON, CANCEL),
         )
-        await self._doors.journal.ask_stalled(run.claim, task, asked)
+        await self._services.journal.ask_stalled(attempt.claim, task, asked)
         log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

@@ -95,7 +95,7 @@ class Step:
 
     def failure_memo(self, number: int) -> str:
         """Return the identity of the event of a failure. It names the record, which tells the attempts apart."""
-        return f"{self.memo}{FAILURE_MARK}{self.turn.run.record.seq}.{number}"
+        return f"{self.memo}{FAILURE_MARK}{self.turn.attempt.record.seq}.{number}"
 
     def count_failures(self) -> int:
         """Return how often it has failed in this attempt, before a crash or a shutdown too."""
@@ -143,7 +143,7 @@ async def run_step(
     attempt = step.count_failures()
     while True:
         attempt += 1
-        turn.doors.journal.require_lease()
+        turn.services.journal.require_lease()
         began = time.monotonic()
         hit(Failpoint.STEP_ENTERED, name)
         try:
@@ -162,7 +162,7 @@ async def run_step(
                 raise
             failed = {"attempt": attempt, "error": error_text(error), "key": key, "name": name, "retry_in": wait}
             await turn.record(EventType.STEP_FAILED, canonicalize(failed), step.failure_memo(attempt))
-            await turn.doors.clock.sleep(wait)
+            await turn.services.clock.sleep(wait)
     text, result = step.store(result, milliseconds_since(began))
     hit(Failpoint.STEP_RAN, name)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
@@ -186,7 +186,7 @@ async def run_transaction(
         text, value = step.store(result, milliseconds_since(began))
         return turn.event(EventType.STEP_COMPLETED, text, step.memo), (text, value)
 
-    text, value = await turn.doors.tables.write_user(fn, args, event_of)
+    text, value = await turn.services.tables.write_user(fn, args, event_of)
     turn.add_completed(step.memo, text)
     return value
 
@@ -278,8 +278,8 @@ def _call_in_process(
 ) -> Callable[[], Awaitable[Encoded]]:
     """Return an awaitable of a call in a worker process. Its time begins when a process is free for it."""
     what = f"step {name}"
-    coded = partial(call_step, what, turn.doors.settings.result_max_bytes, call, turn.run.home)
-    return partial(turn.doors.workers.call, what, coded, limit)
+    coded = partial(call_step, what, turn.services.settings.result_max_bytes, call, turn.attempt.home)
+    return partial(turn.services.workers.call, what, coded, limit)
 
 
 def _to_awaitable(
@@ -297,7 +297,7 @@ def _to_awaitable(
             on_return(result)
         return result
 
-    return partial(run_in_thread, turn.run, call_and_tell, turn.doors.threads)
+    return partial(run_in_thread, turn.attempt, call_and_tell, turn.services.threads)
 
 
 def _wait_before_next(

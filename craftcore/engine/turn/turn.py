@@ -56,14 +56,14 @@ class TurnServices(NamedTuple):
     journal        the record of what a turn completes
     tables         what ctx.transaction and ctx.schedules write in the commit that records it
     accept         refuses a spec that the app could only fail
-    flights        the irreversible actions that are being called, by key
+    in_flight      the irreversible actions that are being called, by key
     require_small  refuses a text that is too much to be on record: its limit and its name
     """
 
     journal: Journal
     tables: TurnTables
     actions: Mapping[str, Action]
-    flights: dict[str, PendingCall]
+    in_flight: dict[str, PendingCall]
     epoch: int
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
@@ -78,22 +78,22 @@ class TurnServices(NamedTuple):
 class Turn(TurnState):
     """Calls of `ctx` in one entry of a turn. Everything it completes is known by its identity within the turn."""
 
-    def __init__(self, run: Attempt, entry: Entry, doors: TurnServices, ends_at: float | None) -> None:
-        super().__init__(entry, max_steps=doors.settings.max_steps)
-        self.run = run
-        self.doors = doors
+    def __init__(self, attempt: Attempt, entry: Entry, services: TurnServices, ends_at: float | None) -> None:
+        super().__init__(entry, max_steps=services.settings.max_steps)
+        self.attempt = attempt
+        self.services = services
         self.ends_at = ends_at
         """When this attempt is over at the latest; None: never."""
         self.is_entered_again = (
-            run.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
+            attempt.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
         )
         """Code ran in this turn before: in an attempt that is over, or up to a wait."""
-        self._own_task = doors.loop.get_current_task()
+        self._own_task = services.loop.get_current_task()
         self.places = ActPlaces()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
         self._unwinds = False
-        routed = run.routed
+        routed = attempt.routed
         is_first = routed is None or not routed.agents or routed.workflow == routed.agents[0]
         self.later_agent = None if is_first or routed is None else routed.workflow
         """The agent that runs, when it is not the first; None: it is."""
@@ -126,7 +126,7 @@ class Turn(TurnState):
     @property
     def is_in_order(self) -> bool:
         """True when calls come in the order of the code here: in the turn's own task, and not in a step."""
-        return self.doors.loop.get_current_task() is self._own_task and not _IN_STEP.get()
+        return self.services.loop.get_current_task() is self._own_task and not _IN_STEP.get()
 
     @cached_property
     def left_steps(self) -> dict[str, str]:
@@ -146,7 +146,7 @@ class Turn(TurnState):
         if key is not None:
             return self.claim_identity(kind, key, None)
         self.refuse_when_over()
-        if self.doors.loop.get_current_task() is not self._own_task:
+        if self.services.loop.get_current_task() is not self._own_task:
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
             )
@@ -167,7 +167,7 @@ class Turn(TurnState):
         """Commit an event of this turn, also when the turn is cancelled meanwhile: it has happened. With a memo it is
         found at a re-entry, and unless that has FAILURE_MARK it counts as completed. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
-        await self.doors.journal.record(event)
+        await self.services.journal.record(event)
         if memo is None or FAILURE_MARK not in memo:
             self.add_completed(memo, payload_json)
 
@@ -175,7 +175,7 @@ class Turn(TurnState):
         self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None
     ) -> NewEvent:
         """Return an event of this turn, to be written by the commit that brings it about."""
-        claim, record = self.run.claim, self.run.record
+        claim, record = self.attempt.claim, self.attempt.record
         return NewEvent(
             claim.seq,
             claim.lease_token,
@@ -190,7 +190,7 @@ class Turn(TurnState):
 
     def require_small(self, text: str, what: str) -> None:
         """Raise PayloadTooLarge for what is too much to be put on record."""
-        self.doors.require_small(text, self.doors.settings.result_max_bytes, what)
+        self.services.require_small(text, self.services.settings.result_max_bytes, what)
 
     def add_completed(self, memo: str | None, payload_json: str) -> None:
         """Add an event that is on disk."""
@@ -201,12 +201,12 @@ class Turn(TurnState):
     def charge_budget(self) -> None:
         """Count one more item of work. A task that used up its work budget is suspended until a person says more."""
         done = len(self.memo) + len(self.acts)
-        if self.task.steps_alone + done < self.doors.settings.max_steps:  # more than enough, whatever was renewed
+        if self.task.steps_alone + done < self.services.settings.max_steps:  # more than enough, whatever was renewed
             return
-        if self.task.steps_alone + self.spent < self.doors.settings.max_steps:
+        if self.task.steps_alone + self.spent < self.services.settings.max_steps:
             return
         self.suspend_with(
-            budget_wait(self.task, format_count(self.doors.settings.max_steps, "step"), f"{self.task.turn}:{done}")
+            budget_wait(self.task, format_count(self.services.settings.max_steps, "step"), f"{self.task.turn}:{done}")
         )
 
     # Waiting
@@ -230,7 +230,7 @@ class Turn(TurnState):
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
         """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
         self.refuse_when_over()
-        if self.doors.loop.get_current_task() is not self._own_task:
+        if self.services.loop.get_current_task() is not self._own_task:
             raise InvalidInput(
                 f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
             )
@@ -242,7 +242,7 @@ class Turn(TurnState):
         """Unwind the turn from whichever of its tasks this is called. An exception that already unwinds it counts."""
         if self.wait is None:
             self.wait = wait
-            self.run.stop("parked")
+            self.attempt.stop("parked")
         raise Suspend(self.wait.identity)  # not only cancelled: it may be in a shielded scope
 
     def retry_act_later(self, message: str, after: float | None) -> NoReturn:
@@ -253,12 +253,12 @@ class Turn(TurnState):
     def moment_after(self, what: str, length: Duration) -> float:
         """Return the moment that many seconds from now. Raises InvalidInput, which names `what`, for anything but a
         number of seconds."""
-        return resolve_delay(self.doors.clock.now(), what, length)
+        return resolve_delay(self.services.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:
         """Raise StateRefused; InvalidInput on another event loop than the turn's. In a task that cannot know yet that
         the turn is suspended, Suspend: it unwinds, too."""
-        if not self.doors.loop.is_current():
+        if not self.services.loop.is_current():
             raise InvalidInput(
                 f"{self.calls_made.describe_caller()} runs on another event loop than its turn, and did nothing: await "
                 "it in the workflow. The function of a step can return the values that the workflow then passes to ctx"
@@ -269,7 +269,7 @@ class Turn(TurnState):
             raise self.again
         if self.wait is None:
             return
-        if self._unwinds and self.doors.loop.get_current_task() is self._own_task:
+        if self._unwinds and self.services.loop.get_current_task() is self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
         raise Suspend(self.wait.identity)
 

@@ -51,7 +51,7 @@ class TurnState:
     def __init__(self, entry: Entry, *, max_steps: int) -> None:
         self._entry = entry
         self._max_steps = max_steps
-        self.flights: set[PendingCall] = set()
+        self.in_flight: set[PendingCall] = set()
         """Irreversible actions that it has on their way."""
         self.acts: set[str] = set()
         """Those that this entry has come to."""
@@ -73,9 +73,9 @@ class TurnState:
         of the turn is settled after the last of them."""
         self.is_over = True
         self.calls_made.close()
-        while self.flights:
+        while self.in_flight:
             with anyio.CancelScope(shield=True):
-                await next(iter(self.flights)).wait_until_recorded()
+                await next(iter(self.in_flight)).wait_until_recorded()
 
     @property
     def task(self) -> Task:

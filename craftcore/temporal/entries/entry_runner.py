@@ -151,7 +151,7 @@ class EntryRunner:
             journal=journal,
             tables=NoTables(),
             actions=self._app.actions,
-            flights={},
+            in_flight={},
             epoch=0,
             clock=clock,
             accept=make_accept(self._app, clock, self._config),
