@@ -68,9 +68,9 @@ async def boot_steps(folder: Path, pending: int) -> Steps:
     async def greet() -> None: ...
 
     with count_steps() as steps:
-        async with lab(app, folder, clock=clock) as it:
-            await it.engine.feeder.wait_for_first_poll()
-            await it.idle()
+        async with lab(app, folder, clock=clock) as harness:
+            await harness.engine.feeder.wait_for_first_poll()
+            await harness.idle()
     return steps
 
 

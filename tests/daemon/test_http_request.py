@@ -15,7 +15,7 @@ from craftcore import App, InvalidInput, TaskContext
 from craftcore.config import Config, HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.daemon.builtin_actions import declare_ready_made
-from tests.actions.test_http import when_logged
+from tests.actions.test_http import CallOnLogLine
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.http_provider import (
     Provider,
@@ -54,18 +54,18 @@ def build_app(provider: Provider, **target: Any) -> tuple[App, Config]:
 CHARGE = {"method": "POST", "target": "pay", "url": "charges", "json": {"amount": 5}}
 
 
-def ledger(it: Lab) -> list[dict[str, Any]]:
-    return it.rows("SELECT * FROM activity_log ORDER BY seq")
+def ledger(harness: Lab) -> list[dict[str, Any]]:
+    return harness.rows("SELECT * FROM activity_log ORDER BY seq")
 
 
 async def test_http_request_is_emitted_by_name_and_done_once(provider, tmp_path):
     app, config = build_app(provider)
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         task = (await app.emit("http.request", CHARGE)).id
-        got = result(await it.ended(task))
+        got = result(await harness.ended(task))
 
         assert (got["status"], got["provider_ref"]) == (201, "made-1")
-        [row] = ledger(it)
+        [row] = ledger(harness)
         assert (row["status"], row["provider_ref"]) == ("DONE", "made-1")
         assert provider.effects[0].key == row["idem_key"] == f"activity:{task}:1.1"
         assert provider.effects[0].headers["authorization"] == f"Bearer {SECRET}"
@@ -84,13 +84,13 @@ async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provid
     provider.honours_keys = True
     provider.behaviour = once(behaviour)
     app, config = build_app(provider, provider_dedupes=True)
-    async with lab(app, tmp_path, config) as it:
-        got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
+    async with lab(app, tmp_path, config) as harness:
+        got = result(await harness.ended((await app.emit("http.request", CHARGE)).id))
 
         assert got["provider_ref"] == "made-1"
         assert len(provider.asked) == 2
         assert len(provider.effects) == 1
-        assert [row["status"] for row in ledger(it)] == ["DONE"]
+        assert [row["status"] for row in ledger(harness)] == ["DONE"]
         assert await app.questions() == []
 
 
@@ -101,16 +101,16 @@ async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provid
 async def test_lost_answer_of_another_provider_asks_a_person(provider, tmp_path, choice, effects, ends):
     provider.behaviour = once(done_and(resets))
     app, config = build_app(provider)
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         task = (await app.emit("http.request", CHARGE)).id
-        await it.waiting(task)
+        await harness.waiting(task)
         [question] = await app.questions()
         assert question.options == ("happened", "resend", "give up")
-        assert [row["status"] for row in ledger(it)] == ["UNKNOWN"]
+        assert [row["status"] for row in ledger(harness)] == ["UNKNOWN"]
 
         reference = {"reference": "by phone"} if choice == "happened" else {}
         await app.answer(question.id, choice, answered_by="ada", **reference)
-        row = await it.ended(task)
+        row = await harness.ended(task)
 
         if choice == "give up":
             assert failure(row)[0] == ends
@@ -123,23 +123,23 @@ async def test_lost_answer_of_another_provider_asks_a_person(provider, tmp_path,
 async def test_request_refused_by_the_provider_is_not_repeated_and_raises_no_question(provider, tmp_path):
     provider.behaviour = replies(402, {"error": {"message": f"declined for {SECRET}"}})
     app, config = build_app(provider)
-    async with lab(app, tmp_path, config) as it:
-        row = await it.ended((await app.emit("http.request", CHARGE)).id)
+    async with lab(app, tmp_path, config) as harness:
+        row = await harness.ended((await app.emit("http.request", CHARGE)).id)
 
         assert failure(row) == ("AGENT_ERROR", "answered with HTTP status 402: declined for ***")
-        assert [row["status"] for row in ledger(it)] == ["FAILED"]
+        assert [row["status"] for row in ledger(harness)] == ["FAILED"]
         assert len(provider.asked) == 1
 
 
 async def test_get_request_is_not_in_the_ledger_and_is_retried(provider, tmp_path):
     provider.behaviour = once(breaks_off(200), replies(200, {"id": 7}))
     app, config = build_app(provider)
-    async with lab(app, tmp_path, config) as it:
-        got = result(await it.ended((await app.emit("http.request", {"url": "x", "target": "pay"})).id))
+    async with lab(app, tmp_path, config) as harness:
+        got = result(await harness.ended((await app.emit("http.request", {"url": "x", "target": "pay"})).id))
 
         assert (got["status"], got["body"]) == (200, '{"id": 7}')
         assert len(provider.asked) == 2
-        assert ledger(it) == []
+        assert ledger(harness) == []
 
 
 async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
@@ -151,8 +151,8 @@ async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
         status = await ctx.act("http.request", target="pay", url="charges/1", headers={"Accept": "text/plain"})
         return [charge["provider_ref"], status["status"]]
 
-    async with lab(app, tmp_path, config) as it:
-        assert result(await it.ended((await app.emit("order")).id)) == ["made-1", 201]
+    async with lab(app, tmp_path, config) as harness:
+        assert result(await harness.ended((await app.emit("order")).id)) == ["made-1", 201]
 
 
 async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_path):
@@ -164,29 +164,29 @@ async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_pat
     declare_ready_made(connecting, replace(config, http=public), {})
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
-        async with lab(connecting, tmp_path, config) as it:
-            with when_logged("start_tls.started", lambda: begun.append(True)):
+        async with lab(connecting, tmp_path, config) as harness:
+            with CallOnLogLine("start_tls.started", lambda: begun.append(True)):
                 begun: list[bool] = []
                 task = (await connecting.emit("http.request", {"method": "POST", "url": url})).id
-                await it.until(lambda: bool(begun))
+                await harness.until(lambda: bool(begun))
             await connecting.cancel_task(task)
-            assert (await it.ended(task))["status"] == "CANCELLED"
-            assert [(row["status"], row["error_message"]) for row in ledger(it)] == [
+            assert (await harness.ended(task))["status"] == "CANCELLED"
+            assert [(row["status"], row["error_message"]) for row in ledger(harness)] == [
                 ("FAILED", "cancelled before anything was sent")
             ]
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         task = (await app.emit("http.request", CHARGE)).id
-        await it.until(provider.began.is_set)
+        await harness.until(provider.began.is_set)
         await app.cancel_task(task)
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        assert ledger(it)[-1]["status"] == "UNKNOWN"
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        assert ledger(harness)[-1]["status"] == "UNKNOWN"
 
 
 async def test_secret_is_not_stored_even_when_the_provider_repeats_the_secret(provider, tmp_path):
     app, config = build_app(provider)
     provider.behaviour = replies(201, {"id": SECRET, "echo": f"Bearer {SECRET}"}, X_Echo=SECRET)
-    async with lab(app, tmp_path, config) as it:
-        got = result(await it.ended((await app.emit("http.request", CHARGE)).id))
+    async with lab(app, tmp_path, config) as harness:
+        got = result(await harness.ended((await app.emit("http.request", CHARGE)).id))
         assert got["provider_ref"] == "***"
 
     files: list[Path] = [path for path in tmp_path.iterdir() if path.is_file()]

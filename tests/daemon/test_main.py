@@ -43,7 +43,7 @@ def test_ready_is_sent_after_the_boot_and_work_begins_at_once(folder):
         assert (done.code, done.out, done.err) == (0, '"Hello Ada"\n', "")
 
 
-HOLDS_THE_LOOP = (
+BLOCKING_APP = (
     APP
     + """
 @app.workflow("holds")
@@ -57,7 +57,7 @@ async def holds() -> None:
 
 def test_ready_is_sent_before_any_handler_runs(folder):
     """The watchdog starts with READY, so a loop that hangs before would last until the start timeout of systemd."""
-    (folder / "app.py").write_text(HOLDS_THE_LOOP)
+    (folder / "app.py").write_text(BLOCKING_APP)
     for _ in range(3):
         call_command(folder, "emit", "holds")
     with a_daemon(folder, "app:app") as daemon:
@@ -100,7 +100,7 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
         daemon.ready()
         [lock] = folder.glob("*.lock")
 
-        daemon.signal(signal.SIGSTOP)  # gives the other process a head start
+        daemon.signal(signal.SIGSTOP)  # so that the other process acts first
         lock.unlink()
         with DaemonLock.acquire(folder / lock.stem, pid=4711, host="there", now=0):
             daemon.signal(signal.SIGCONT)
@@ -276,7 +276,7 @@ def test_write_lock_of_another_process_causes_no_restart(folder):
         assert emitted["status"] == "DONE"
 
 
-BROKEN_ENGINE = """
+BROKEN_ENGINE_APP = """
 from craftcore import App
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import StorageError
@@ -302,7 +302,7 @@ app = App()
     ],
 )
 def test_engine_error_is_a_single_line_and_a_bug_has_its_traceback_in_the_log(folder, error, code, line):
-    (folder / "app.py").write_text(BROKEN_ENGINE.format(error=error))
+    (folder / "app.py").write_text(BROKEN_ENGINE_APP.format(error=error))
 
     ended = craftcore(folder, "run", "app:app")
 

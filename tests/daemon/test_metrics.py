@@ -68,8 +68,8 @@ def build_app(clock: VirtualClock) -> App:
     return app
 
 
-async def wait_for_all_settled(it: Lab) -> None:
-    await it.until(lambda: not it.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL"))
+async def wait_for_all_settled(harness: Lab) -> None:
+    await harness.until(lambda: not harness.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL"))
 
 
 @pytest.mark.anyio
@@ -81,27 +81,27 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         "tcp": (f"127.0.0.1:{port}", ("127.0.0.1", port)),
         "tcp6": (f"[::1]:{port}", ("::1", port)),
     }[over]
-    async with lab(app, tmp_path, listening(listen), clock) as it:
+    async with lab(app, tmp_path, listening(listen), clock) as harness:
         before = await scrape(address)
         assert before.all("craftcore_attempts_total") == {}
 
-        await it.settled((await app.emit("works", at=NEW_YEAR - 7)).id)
+        await harness.settled((await app.emit("works", at=NEW_YEAR - 7)).id)
         snoozing = await app.emit("snoozes")
-        await it.until(lambda: it.trigger(snoozing.id)["reason"] == "snoozed")
+        await harness.until(lambda: harness.trigger(snoozing.id)["reason"] == "snoozed")
         clock.advance(hours=1)
-        it.engine.feeder.ring()
+        harness.engine.feeder.ring()
         for name in (snoozing.id, (await app.emit("fails")).id, (await app.emit("breaks")).id):
-            await it.settled(name)
-        await it.idle()
+            await harness.settled(name)
+        await harness.idle()
         hanging = await app.emit("hangs")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         busy = await scrape(address)
-        await it.engine.requests.cancel(hanging.id)
-        await it.settled(hanging.id)
-        await it.idle()
+        await harness.engine.requests.cancel(hanging.id)
+        await harness.settled(hanging.id)
+        await harness.idle()
         found = await scrape(address)
-        group = it.engine.writer.group_commit
-        flushed, pieces, size = group.commits, group.items, it.path.stat().st_size
+        group = harness.engine.writer.group_commit
+        flushed, pieces, size = group.commits, group.pieces, harness.path.stat().st_size
 
     assert busy.all("craftcore_triggers", "state") == {
         ("due",): 0,
@@ -145,9 +145,9 @@ async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
     for number in range(3):
         core.do(core.triggers.emit, a_trigger(workflow=f"made.up.{number}"))
     core.close()
-    async with lab(build_app(clock), tmp_path, listening(SOCKET), clock) as it:
-        await wait_for_all_settled(it)
-        await it.idle()
+    async with lab(build_app(clock), tmp_path, listening(SOCKET), clock) as harness:
+        await wait_for_all_settled(harness)
+        await harness.idle()
         found = await scrape(tmp_path / "metrics.sock")
 
     assert found.all("craftcore_attempts_total", "workflow", "outcome") == {("other", "failed"): 3}
@@ -158,9 +158,9 @@ async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
 async def test_attempts_of_a_schedule_are_counted_by_its_id(tmp_path, clock):
     app = build_app(clock)
     app.schedule("first", "on startup", workflow="works")
-    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+    async with lab(app, tmp_path, listening(SOCKET), clock) as harness:
         await app.emit("works")
-        await wait_for_all_settled(it)
+        await wait_for_all_settled(harness)
         found = await scrape(tmp_path / "metrics.sock")
 
     assert found.all("craftcore_schedule_attempts_total", "schedule", "outcome") == {("first", "done"): 1}
@@ -186,10 +186,10 @@ async def test_late_occurrence_is_counted_with_its_lateness(tmp_path, clock, mon
     monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 3600.0)
     app = build_app(clock)
     app.schedule("hourly", "every 1h", workflow="works")
-    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+    async with lab(app, tmp_path, listening(SOCKET), clock) as harness:
         clock.advance(hours=1, seconds=20)
-        it.engine.scheduler.ring()
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        harness.engine.scheduler.ring()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
         found = await scrape(tmp_path / "metrics.sock")
 
     assert found.value("craftcore_schedule_lateness_seconds_count") == 1
@@ -202,17 +202,19 @@ async def test_manual_or_startup_occurrence_is_not_late(tmp_path, clock):
     app.schedule("first", "on startup", workflow="works")
     app.schedule("hourly", "0 * * * *", workflow="hangs")
     core = VirtualCore(tmp_path / "agent.db", clock)
-    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
+    async with lab(app, tmp_path, listening(SOCKET), clock) as harness:
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
         core.do(core.schedules.backfill, "hourly", NEW_YEAR - 2 * 3600, NEW_YEAR - 3600)
-        it.engine.ring(schedules=True)
-        await it.until(lambda: it.engine.running == 1)
-        await it.engine.requests.cancel(it.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
-        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE workflow = 'hangs'")) == 2)
-        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE started_at AND settled_at IS NULL")) == 1)
-        await it.until(lambda: it.engine.running == 1)
+        harness.engine.ring(schedules=True)
+        await harness.until(lambda: harness.engine.running == 1)
+        await harness.engine.requests.cancel(harness.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM triggers WHERE workflow = 'hangs'")) == 2)
+        await harness.until(
+            lambda: len(harness.rows("SELECT 1 FROM triggers WHERE started_at AND settled_at IS NULL")) == 1
+        )
+        await harness.until(lambda: harness.engine.running == 1)
         found = await scrape(tmp_path / "metrics.sock")
-        it.engine.stop_now()
+        harness.engine.stop_now()
 
     assert found.value("craftcore_schedule_lateness_seconds_count") == 0
 
@@ -277,9 +279,9 @@ async def test_engine_continues_when_its_metrics_end(tmp_path, clock, monkeypatc
     monkeypatch.setattr(MetricsServer, "service_actions", raise_error)
     app = build_app(clock)
     with capture_logs() as logs:
-        async with lab(app, tmp_path, listening(SOCKET), clock) as it:
-            await it.until(lambda: any(line["event"] == "metrics.stopped" for line in logs))
-            assert (await it.settled((await app.emit("works")).id))["status"] == "DONE"
+        async with lab(app, tmp_path, listening(SOCKET), clock) as harness:
+            await harness.until(lambda: any(line["event"] == "metrics.stopped" for line in logs))
+            assert (await harness.settled((await app.emit("works")).id))["status"] == "DONE"
 
 
 def count_above(found: Scrape, histogram: str, bound: str) -> float:

@@ -60,11 +60,11 @@ async def test_webhook_receives_each_event_as_json(tmp_path):
     with a_provider() as provider:
         config = settings(tmp_path, f'[[notify]]\non = ["question", "failed"]\nwebhook = "{provider.url}/hook?a=1"\n')
         async with running(app, tmp_path / "agent.db", config) as engine:
-            it = Lab(app, engine, tmp_path / "agent.db")
+            harness = Lab(app, engine, tmp_path / "agent.db")
             await app.emit("asks")
-            await it.until(lambda: len(provider.effects) == 1)
+            await harness.until(lambda: len(provider.effects) == 1)
             await app.emit("fails")
-            await it.until(lambda: len(provider.effects) == 2)
+            await harness.until(lambda: len(provider.effects) == 2)
 
     question, failure = [json.loads(each.body) for each in provider.effects]
     assert {each.path for each in provider.effects} == {"/hook?a=1"}
@@ -89,14 +89,14 @@ async def test_webhook_that_is_refused_after_a_lost_answer_asks_no_person(tmp_pa
         config = settings(tmp_path, f'[[notify]]\non = ["failed", "in_doubt"]\nwebhook = "{provider.url}/hook"\n')
         config = replace(config, retry=replace(config.retry, max_attempts=3))
         async with running(app, tmp_path / "agent.db", config) as engine:
-            it = Lab(app, engine, tmp_path / "agent.db")
+            harness = Lab(app, engine, tmp_path / "agent.db")
             await app.emit("fails")
-            await it.until(lambda: len(provider.asked) == 2)
+            await harness.until(lambda: len(provider.asked) == 2)
             sent = "SELECT * FROM triggers WHERE dedup_key GLOB 'notify:*' AND settled_at IS NOT NULL"
-            await it.until(lambda: [row["status"] for row in it.rows(sent)] == ["FAILED"])
-            [row] = it.rows(sent)
+            await harness.until(lambda: [row["status"] for row in harness.rows(sent)] == ["FAILED"])
+            [row] = harness.rows(sent)
             assert row["error_code"] == "ACTIVITY_UNKNOWN"
-            assert it.rows("SELECT * FROM questions") == []
+            assert harness.rows("SELECT * FROM questions") == []
 
 
 async def test_command_receives_the_text_and_the_document(tmp_path):
@@ -105,9 +105,9 @@ async def test_command_receives_the_text_and_the_document(tmp_path):
     config = settings(tmp_path, f'[[notify]]\non = "failed"\nworkflow = "fa*"\ncommand = {argv}\n')
     app = build_app()
     async with running(app, tmp_path / "agent.db", config) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         await app.emit("fails")
-        await it.until(lambda: (tmp_path / "received").exists() and "|{" in (tmp_path / "received").read_text())
+        await harness.until(lambda: (tmp_path / "received").exists() and "|{" in (tmp_path / "received").read_text())
     text, _, document = (tmp_path / "received").read_text().partition("|")
     assert text.startswith("fails has failed: VALIDATION_ERROR: no such customer (craftcore trigger why ")
     assert json.loads(document)["count"] == 1
@@ -120,10 +120,10 @@ async def test_ping_reports_success_and_failure_of_a_schedule(tmp_path):
     with a_provider() as provider:
         pings = "".join(f'[[notify]]\nschedule = "{id}"\nping = "{provider.url}/{id}"\n' for id in ("hourly", "broken"))
         async with running(app, tmp_path / "agent.db", settings(tmp_path, pings)) as engine:
-            it = Lab(app, engine, tmp_path / "agent.db")
+            harness = Lab(app, engine, tmp_path / "agent.db")
             for id in ("hourly", "broken"):
                 await app.schedules.run_now(id)
-            await it.until(lambda: len(provider.asked) == 2)
+            await harness.until(lambda: len(provider.asked) == 2)
     assert {(each.method, each.path) for each in provider.asked} == {("GET", "/hourly"), ("GET", "/broken/fail")}
 
 
@@ -141,13 +141,13 @@ async def test_functions_of_the_app_are_called_for_failures_and_questions(tmp_pa
         received.append(question)
 
     async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         failed = await app.emit("fails")
-        await it.until(lambda: len(received) == 1)
+        await harness.until(lambda: len(received) == 1)
         await app.emit("asks")
-        await it.until(lambda: len(received) == 2)
-        await it.until(lambda: not it.rows(UNHANDLED))
-        await it.idle()
+        await harness.until(lambda: len(received) == 2)
+        await harness.until(lambda: not harness.rows(UNHANDLED))
+        await harness.idle()
     assert [(type(one), one.kind) for one in received] == [(Notification, "failed"), (Notification, "question")]
     assert received[0].id == failed.id
 
@@ -169,9 +169,9 @@ async def test_doubt_in_a_failure_handler_is_notified(tmp_path):
         notifications.append(question)
 
     async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         await app.emit("fails")
-        await it.until(lambda: bool(notifications))
+        await harness.until(lambda: bool(notifications))
 
     assert [(one.kind, one.workflow) for one in notifications] == [("in_doubt", "on_failure.refund")]
 
@@ -189,41 +189,41 @@ async def test_digest_of_long_texts_is_sent(tmp_path, monkeypatch, character):
     argv = json.dumps([sys.executable, "-c", program])
     config = settings(tmp_path, f'[[notify]]\non = "failed"\ncommand = {argv}\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         await app.emit_many([TriggerSpec(workflow="breaks")] * (LINES_MAX + 10))
         sent = "SELECT status FROM triggers WHERE dedup_key GLOB 'notify:*'"
-        await it.until(lambda: bool(it.rows(sent)))
-        await it.until(lambda: {row["status"] for row in it.rows(sent)} == {"DONE"})
+        await harness.until(lambda: bool(harness.rows(sent)))
+        await harness.until(lambda: {row["status"] for row in harness.rows(sent)} == {"DONE"})
 
 
 async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
     app = build_app()
     config = settings(tmp_path, '[[notify]]\non = ["failed", "dead"]\ncommand = ["false"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         for _ in range(3):
             await (await app.emit("fails")).state()
         ended = "SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*' AND status = 'DEAD'"
-        await it.until(lambda: len(it.rows(ended)) == 3)
-        assert (await it.settled((await app.emit("greet")).id))["status"] == "DONE"
-        await it.until(lambda: not it.rows(UNHANDLED))
-        await it.idle()
-        assert len(it.rows("SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*'")) == 3
+        await harness.until(lambda: len(harness.rows(ended)) == 3)
+        assert (await harness.settled((await app.emit("greet")).id))["status"] == "DONE"
+        await harness.until(lambda: not harness.rows(UNHANDLED))
+        await harness.idle()
+        assert len(harness.rows("SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*'")) == 3
 
 
 async def test_damaged_notice_is_skipped_and_later_events_are_notified(tmp_path):
     app = build_app()
     config = settings(tmp_path, '[[notify]]\non = "failed"\ncommand = ["true"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         damaged = "INSERT INTO notices (kind, subject, at) VALUES ('failed', CAST(x'ff' AS TEXT), 1.0)"
         await engine.writer.commit(lambda tx: tx.run(damaged))
         seen = "SELECT 1 FROM facts WHERE name = 'notices_seen'"
-        await it.until(lambda: bool(it.rows(seen)))
+        await harness.until(lambda: bool(harness.rows(seen)))
         failed = await app.emit("fails")
         sent = "SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*'"
-        await it.until(lambda: bool(it.rows(sent)))
-        [row] = it.rows(sent)
+        await harness.until(lambda: bool(harness.rows(sent)))
+        [row] = harness.rows(sent)
         assert failed.id in row["payload_json"]
 
 
@@ -231,17 +231,17 @@ async def test_lasting_trouble_and_its_end_are_notified_once_each(tmp_path):
     app = build_app()
     config = settings(tmp_path, '[[notify]]\non = "unhealthy"\ncommand = ["true"]\n')
     async with running(app, tmp_path / "agent.db", config) as engine:
-        it = Lab(app, engine, tmp_path / "agent.db")
+        harness = Lab(app, engine, tmp_path / "agent.db")
         await app.hold(reason="maintenance")
 
         def texts() -> list[str]:
-            rows = it.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
+            rows = harness.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
             return [json.loads(json.loads(row["payload_json"])["stdin"])["notifications"][0]["text"] for row in rows]
 
-        await it.until(lambda: len(texts()) == 1)
+        await harness.until(lambda: len(texts()) == 1)
         assert texts()[0].endswith(": maintenance")
         await app.release()
-        await it.until(lambda: len(texts()) == 2)
+        await harness.until(lambda: len(texts()) == 2)
         assert texts()[1] == "craftcore is well again"
 
 

@@ -18,7 +18,7 @@ from tests.support.command_calls import call_command
 from tests.support.metrics_client import ask, free_port, scraped
 from tests.support.processes import DaemonProcess, a_daemon, read_trace, run_python, until
 
-FULL = """
+FULL_DISK_APP = """
 import os, threading, time
 import anyio
 from craftcore import App
@@ -53,7 +53,7 @@ async def endless() -> None:
     await anyio.sleep_forever()
 """
 
-CLOSED = """
+CLOSED_DIRECTORY_APP = """
 import ctypes
 import anyio
 from craftcore import App
@@ -114,7 +114,7 @@ def close_directory(folder: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("is_new", [True, False])
 def test_start_on_a_full_disk_waits_and_continues_by_itself(folder, is_new):
-    (folder / "app.py").write_text(FULL)
+    (folder / "app.py").write_text(FULL_DISK_APP)
     if not is_new:
         emit(folder, "greet")
     (folder / "full").touch()
@@ -136,7 +136,7 @@ def test_start_on_a_full_disk_waits_and_continues_by_itself(folder, is_new):
 
 
 def test_start_that_waits_for_space_frees_the_lock_and_exits_0_at_sigterm(folder):
-    (folder / "app.py").write_text(FULL)
+    (folder / "app.py").write_text(FULL_DISK_APP)
     (folder / "full").touch()
     with a_daemon(folder, "app:app") as daemon:
         daemon.wait_for_notification("STATUS=disk full, cannot start")
@@ -152,7 +152,7 @@ def test_start_that_waits_for_space_frees_the_lock_and_exits_0_at_sigterm(folder
 
 def stop_twice_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int, str]:
     """Stop a daemon with running work twice on a full disk. Return its exit code and log."""
-    (folder / "app.py").write_text(FULL)
+    (folder / "app.py").write_text(FULL_DISK_APP)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "endless")
@@ -238,7 +238,7 @@ def test_end_note_stays_until_the_next_epoch(folder):
 
 
 def test_inaccessible_directory_degrades_a_daemon_that_recovers_by_itself(folder):
-    (folder / "app.py").write_text(CLOSED)
+    (folder / "app.py").write_text(CLOSED_DIRECTORY_APP)
     with a_daemon(folder, "app:app") as daemon:
         log = (folder / "daemon.log").open()
         trace = (folder / "trace").open() if (folder / "trace").exists() else None
@@ -280,7 +280,7 @@ def unreachable_metric(port: int) -> float | None:
 
 
 def test_inaccessible_directory_shows_in_the_metrics(folder):
-    (folder / "app.py").write_text(CLOSED)
+    (folder / "app.py").write_text(CLOSED_DIRECTORY_APP)
     port = free_port()
     (folder / "craftcore.toml").write_text(f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
     with a_daemon(folder, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
@@ -295,7 +295,7 @@ def test_inaccessible_directory_shows_in_the_metrics(folder):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is let into a closed directory")
 def test_status_and_doctor_report_a_directory_that_the_daemon_cannot_enter(folder):
-    (folder / "app.py").write_text(CLOSED)
+    (folder / "app.py").write_text(CLOSED_DIRECTORY_APP)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
@@ -330,7 +330,7 @@ def test_inaccessible_lock_file_is_refused_and_not_taken_for_removed(folder):
         assert not lock.keep()
 
 
-REALLY_FULL = """
+NO_SPACE_PROGRAM = """
 import resource, sys
 from craftcore.clock import SystemClock
 from craftcore.errors import StorageFull
@@ -350,7 +350,7 @@ def test_unreadable_database_for_lack_of_space_is_a_full_disk(folder):
     emit(folder, "greet")
     assert not (folder / "agent.db-shm").exists()
 
-    ended = run_python(["-c", REALLY_FULL, "agent.db"], folder)
+    ended = run_python(["-c", NO_SPACE_PROGRAM, "agent.db"], folder)
 
     assert "no room for the shared memory file" in ended.out, ended
 

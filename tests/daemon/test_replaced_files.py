@@ -77,8 +77,10 @@ def start_busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
 def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, file, change):
     name = folder / NAMES[file]
     with a_daemon(folder, "app:app") as daemon:
-        start_busy(daemon, folder)
-        daemon.signal(signal.SIGSTOP)  # gives the other processes a head start
+        # A commit in progress would report the replacement with another message.
+        for id in accepted_ids(start_busy(daemon, folder)):
+            until(partial(is_done, folder, id))
+        daemon.signal(signal.SIGSTOP)  # so that the other processes act first
         change(name)
 
         refused = emit(folder, 3)

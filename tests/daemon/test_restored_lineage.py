@@ -69,19 +69,19 @@ async def schedule_by_the_app(ctx: TaskContext) -> None:
 
 async def restore_before_payment(app: App, provider: Provider, folder: Path, *, id: str | None = None) -> str:
     """Copy the file while the parent waits, continue until the payment, and restore the copy."""
-    async with lab(app, folder) as it:
-        parent_id = (await it.app.emit("parent", id=id)).id
-        await it.waiting(parent_id)
-        copied = copy(it.path)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) == ["DONE"])
-        await it.idle()
+    async with lab(app, folder) as harness:
+        parent_id = (await harness.app.emit("parent", id=id)).id
+        await harness.waiting(parent_id)
+        copied = copy(harness.path)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) == ["DONE"])
+        await harness.idle()
     assert len(provider.calls) == 1
-    put_back(copied, it.path)
+    put_back(copied, harness.path)
     return parent_id
 
 
-MADE: dict[str, MakeWork] = {
+WORK_MAKERS: dict[str, MakeWork] = {
     "a child": lambda ctx: ctx.start_child("pay"),
     "a child with a key": lambda ctx: ctx.start_child("pay", key="ada"),
     "a child of a child": lambda ctx: ctx.start_child("middle"),
@@ -94,22 +94,26 @@ MADE: dict[str, MakeWork] = {
 @pytest.mark.parametrize(
     ("made", "parent_id"),
     [
-        *((made, None) for made in MADE),
+        *((made, None) for made in WORK_MAKERS),
         ("a child", "order-7"),
         ("an emit", "order-7"),
-        *(pytest.param(made, "order-7", marks=pytest.mark.acceptance) for made in [*MADE][1:] if made != "an emit"),
+        *(
+            pytest.param(made, "order-7", marks=pytest.mark.acceptance)
+            for made in [*WORK_MAKERS][1:]
+            if made != "an emit"
+        ),
     ],
 )
 async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about(tmp_path, made, parent_id):
     provider = Provider()
-    app = build_app(provider, MADE[made])
+    app = build_app(provider, WORK_MAKERS[made])
     parent_id = await restore_before_payment(app, provider, tmp_path, id=parent_id)
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
-        [doubt] = ledger(it)
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
+        [doubt] = ledger(harness)
 
     assert len(provider.calls) == 1
     assert (doubt["status"], doubt["idem_key"]) == ("UNKNOWN", provider.calls[0][0])
@@ -122,11 +126,11 @@ async def test_payment_of_work_that_is_made_without_ctx_is_asked_about(tmp_path,
     app = build_app(provider, make_work)
     parent_id = await restore_before_payment(app, provider, tmp_path)
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
-        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(harness)] == [RESTORED_OTHER_KEY]
 
     assert len(provider.calls) == 1
 
@@ -136,31 +140,31 @@ async def test_payment_behind_a_dedup_key_of_another_program_is_asked_about(tmp_
     provider = Provider()
     app = build_app(provider, lambda ctx: ctx.emit("pay", dedup_key="order-1"))
 
-    async with lab(app, tmp_path) as it:
-        parent_id = (await it.app.emit("parent")).id
-        await it.waiting(parent_id)
-        copied = copy(it.path)
-        await it.app.emit("pay", dedup_key="order-1", dedup_scope="ever")
-        await it.until(lambda: statuses(it) == ["DONE"])
+    async with lab(app, tmp_path) as harness:
+        parent_id = (await harness.app.emit("parent")).id
+        await harness.waiting(parent_id)
+        copied = copy(harness.path)
+        await harness.app.emit("pay", dedup_key="order-1", dedup_scope="ever")
+        await harness.until(lambda: statuses(harness) == ["DONE"])
     put_back(copied, tmp_path / "agent.db")
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
-        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(harness)] == [RESTORED_OTHER_KEY]
 
     assert len(provider.calls) == 1
 
 
 async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_path):
     provider = Provider()
-    app = build_app(provider, MADE["a child"])
+    app = build_app(provider, WORK_MAKERS["a child"])
     await restore_before_payment(app, provider, tmp_path)
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.ended((await it.app.emit("pay")).id)
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.ended((await harness.app.emit("pay")).id)
 
     assert len(provider.calls) == 2
 
@@ -181,19 +185,19 @@ async def test_payment_after_a_retry_of_a_restored_task_is_asked_about(tmp_path)
             raise Fail("BROKEN", "not today")
         await ctx.act("pay", to="ada")
 
-    async with lab(app, tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
-        await it.ended(task_id)
-        copied = copy(it.path)
+    async with lab(app, tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        await harness.ended(task_id)
+        copied = copy(harness.path)
         is_broken = False
-        await it.app.retry_task(task_id)
-        await it.until(lambda: statuses(it) == ["DONE"])
+        await harness.app.retry_task(task_id)
+        await harness.until(lambda: statuses(harness) == ["DONE"])
     put_back(copied, tmp_path / "agent.db")
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.retry_task(task_id)
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.retry_task(task_id)
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
 
     assert len(provider.calls) == 1
 
@@ -213,28 +217,28 @@ async def test_payment_of_a_failure_handler_is_asked_about_after_a_restore(tmp_p
         await ctx.act("pay", to="bob")
 
     parent_id = await restore_before_payment(app, provider, tmp_path)
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
-        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(harness)] == [RESTORED_OTHER_KEY]
 
     assert len(provider.calls) == 1
 
 
 async def test_complete_file_puts_nothing_in_doubt(tmp_path):
     provider = Provider()
-    app = build_app(provider, MADE["a child"])
+    app = build_app(provider, WORK_MAKERS["a child"])
     parent_id = await restore_before_payment(app, provider, tmp_path)
 
-    async with lab(app, tmp_path) as it:
-        core = VirtualCore(it.path, VirtualClock())
+    async with lab(app, tmp_path) as harness:
+        core = VirtualCore(harness.path, VirtualClock())
         assert core.do(end_doubt)
         core.close()
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
-        assert statuses(it) == ["DONE"]
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
+        assert statuses(harness) == ["DONE"]
 
 
 async def test_payment_of_a_schedule_that_restored_work_adds_is_asked_about(tmp_path):
@@ -243,10 +247,10 @@ async def test_payment_of_a_schedule_that_restored_work_adds_is_asked_about(tmp_
     app = build_app(provider, lambda ctx: ctx.schedules.add("soon", "immediate", workflow="pay"))
     parent_id = await restore_before_payment(app, provider, tmp_path)
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await it.app.signal(parent_id, "go")
-        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await harness.app.signal(parent_id, "go")
+        await harness.until(lambda: statuses(harness) in (["UNKNOWN"], ["DONE"]))
 
     assert len(provider.calls) == 1
 
@@ -259,13 +263,15 @@ async def test_child_whose_id_is_in_use_gets_another_id(tmp_path):
     async def patient(ctx: TaskContext) -> None:
         await ctx.wait_for("nothing")
 
-    async with lab(app, tmp_path) as it:
-        await it.waiting((await it.app.emit("patient", id=derive_id("weekly", "1/start_child#2"))).id)
-        parent_id = (await it.app.emit("parent", id="weekly")).id
-        await it.app.signal(parent_id, "go")
+    async with lab(app, tmp_path) as harness:
+        await harness.waiting((await harness.app.emit("patient", id=derive_id("weekly", "1/start_child#2"))).id)
+        parent_id = (await harness.app.emit("parent", id="weekly")).id
+        await harness.app.signal(parent_id, "go")
 
-        assert (await it.ended(parent_id))["status"] == "DONE"
-        assert [row["parent_id"] for row in it.rows("SELECT * FROM tasks WHERE workflow = 'patient' ORDER BY seq")] == [
+        assert (await harness.ended(parent_id))["status"] == "DONE"
+        assert [
+            row["parent_id"] for row in harness.rows("SELECT * FROM tasks WHERE workflow = 'patient' ORDER BY seq")
+        ] == [
             None,
             parent_id,
         ]
@@ -277,16 +283,16 @@ async def test_emit_whose_id_was_that_of_earlier_work_is_run(tmp_path):
     provider = Provider()
     app = build_app(provider, lambda ctx: ctx.emit("pay"))
 
-    async with lab(app, tmp_path) as it:
-        await it.ended((await it.app.emit("pay", id=derive_id("weekly", "1/emit#2"))).id)
-        await it.idle()
-        core = VirtualCore(it.path, VirtualClock())
+    async with lab(app, tmp_path) as harness:
+        await harness.ended((await harness.app.emit("pay", id=derive_id("weekly", "1/emit#2"))).id)
+        await harness.idle()
+        core = VirtualCore(harness.path, VirtualClock())
         core.do(lambda tx: tx.run("DELETE FROM triggers"))
         core.close()
-        parent_id = (await it.app.emit("parent", id="weekly")).id
-        await it.app.signal(parent_id, "go")
-        await it.ended(parent_id)
-        await it.idle()
+        parent_id = (await harness.app.emit("parent", id="weekly")).id
+        await harness.app.signal(parent_id, "go")
+        await harness.ended(parent_id)
+        await harness.idle()
 
-        assert [row["status"] for row in it.rows("SELECT status FROM triggers WHERE workflow = 'pay'")] == ["DONE"]
+        assert [row["status"] for row in harness.rows("SELECT status FROM triggers WHERE workflow = 'pay'")] == ["DONE"]
     assert len(provider.calls) == 2

@@ -70,30 +70,30 @@ def build_app(provider: Provider) -> App:
     return app
 
 
-async def wait_for_rest(it: Lab) -> None:
+async def wait_for_rest(harness: Lab) -> None:
     """Wait until every task has ended or waits."""
     due = "SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED') LIMIT 1"
     planned = "SELECT 1 FROM schedules WHERE next_at IS NOT NULL LIMIT 1"
     running = "SELECT 1 FROM tasks WHERE status = 'RUNNING' LIMIT 1"
-    await it.until(lambda: not (it.rows(running) or it.rows(due) or it.rows(planned)))
+    await harness.until(lambda: not (harness.rows(running) or harness.rows(due) or harness.rows(planned)))
 
 
-async def wake_all(it: Lab, provider: Provider) -> bool:
+async def wake_all(harness: Lab, provider: Provider) -> bool:
     """Wake each waiting task and answer each question by the calls of the provider. Return whether there were any."""
-    asked = it.rows(
+    asked = harness.rows(
         "SELECT questions.id, request_json ->> 'to' AS payee "
         "FROM questions JOIN activity_log ON activity_log.seq = activity_seq WHERE questions.status = 'OPEN'"
     )
-    waiting = it.rows(
+    waiting = harness.rows(
         "SELECT DISTINCT tasks.id FROM tasks JOIN waits ON waits.task_seq = tasks.seq "
         "WHERE waits.status = 'WAITING' AND waits.kind = 'event'"
     )
     for row in asked:
         is_paid = row["payee"] in [to for _, _, to in provider.calls]
-        await it.app.answer(row["id"], "happened" if is_paid else "resend", answered_by="ada")
+        await harness.app.answer(row["id"], "happened" if is_paid else "resend", answered_by="ada")
     for row in waiting:
-        await it.app.signal(row["id"], "go")
-    await wait_for_rest(it)
+        await harness.app.signal(row["id"], "go")
+    await wait_for_rest(harness)
     return bool(asked or waiting)
 
 
@@ -106,20 +106,20 @@ async def test_random_plan_over_a_restore_makes_each_payment_once(tmp_path, seed
     plan = random_plan(chance)
     provider = Provider()
     app = build_app(provider)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit("work", {"path": "0", "plan": plan})
-        await wait_for_rest(it)
+        await wait_for_rest(harness)
         for _ in range(chance.randint(0, 2)):
-            await wake_all(it, provider)
-        copied = copy(it.path)
+            await wake_all(harness, provider)
+        copied = copy(harness.path)
         for _ in range(chance.randint(0, 4)):
-            await wake_all(it, provider)
-    put_back(copied, it.path)
+            await wake_all(harness, provider)
+    put_back(copied, harness.path)
 
-    async with lab(app, tmp_path) as it:
-        release(it)
-        await wait_for_rest(it)
-        while await wake_all(it, provider):
+    async with lab(app, tmp_path) as harness:
+        release(harness)
+        await wait_for_rest(harness)
+        while await wake_all(harness, provider):
             pass
 
     assert sorted(to for _, _, to in provider.calls) == sorted(payments(plan, "0"))

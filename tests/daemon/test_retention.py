@@ -53,36 +53,36 @@ async def one_day_later(
 ) -> Any:
     """Run three triggers, the last of which remains for its sequence number, advance a day, and start retention."""
     core = VirtualCore(folder / "agent.db", clock)
-    async with lab(build_app(), folder, clock=clock) as it:
+    async with lab(build_app(), folder, clock=clock) as harness:
         for name in ("Ada", "Grace", "Hedy"):
-            await it.settled((await it.app.emit("greet", {"name": name})).id)
-        await it.idle()
+            await harness.settled((await harness.app.emit("greet", {"name": name})).id)
+        await harness.idle()
         if prepare is not None:
             core.do(prepare)
-            await it.idle_window()
+            await harness.idle_window()
         clock.advance(DAY)
         before()
         async with anyio.create_task_group() as tasks:
-            loop = RetentionLoop(core, it.engine, first_after=0.0, every=0.01)
+            loop = RetentionLoop(core, harness.engine, first_after=0.0, every=0.01)
             tasks.start_soon(loop.run)
-            yield it, loop
+            yield harness, loop
             tasks.cancel_scope.cancel()
     core.close()
 
 
-def triggers(it: Lab) -> int:
-    return len(it.rows("SELECT 1 FROM triggers"))
+def triggers(harness: Lab) -> int:
+    return len(harness.rows("SELECT 1 FROM triggers"))
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_retention_removes_finished_work_while_the_engine_runs(tmp_path, clock):
-    async with one_day_later(tmp_path, clock) as (it, loop):
-        await it.until(lambda: triggers(it) == 1)
-        fresh = await it.app.emit("greet", {"name": "Joan"})
-        await it.settled(fresh.id)
+    async with one_day_later(tmp_path, clock) as (harness, loop):
+        await harness.until(lambda: triggers(harness) == 1)
+        fresh = await harness.app.emit("greet", {"name": "Joan"})
+        await harness.settled(fresh.id)
         passes = loop.passes
-        await it.until(lambda: loop.passes > passes + 1)
-        assert it.trigger(fresh.id)["payload_json"] == '{"name":"Joan"}'
+        await harness.until(lambda: loop.passes > passes + 1)
+        assert harness.trigger(fresh.id)["payload_json"] == '{"name":"Joan"}'
 
     core = VirtualCore(tmp_path / "agent.db", clock)
     assert_sound(core)
@@ -93,17 +93,17 @@ async def test_retention_waits_while_the_engine_is_held(tmp_path, clock):
     def hold(tx: Transaction) -> None:
         set_fact(tx, "held", "it was restored")
 
-    async with one_day_later(tmp_path, clock, hold) as (it, loop):
-        assert it.engine.is_held
+    async with one_day_later(tmp_path, clock, hold) as (harness, loop):
+        assert harness.engine.is_held
         await anyio.sleep(0.2)
-        assert (triggers(it), loop.passes) == (3, 0)
+        assert (triggers(harness), loop.passes) == (3, 0)
 
         core = VirtualCore(tmp_path / "agent.db", clock)
         core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'held'"))
         core.close()
-        it.engine.ring(schedules=True)
+        harness.engine.ring(schedules=True)
 
-        await it.until(lambda: triggers(it) == 1)
+        await harness.until(lambda: triggers(harness) == 1)
 
 
 async def test_retention_waits_while_a_reader_keeps_a_long_wal(tmp_path, clock, monkeypatch):
@@ -123,15 +123,15 @@ async def test_retention_waits_while_a_reader_keeps_a_long_wal(tmp_path, clock, 
             assert reader.fetch_value("SELECT count(*) FROM triggers") == 3
             core.do(fill)
 
-        async with one_day_later(tmp_path, clock, before=begin_to_read) as (it, loop):
-            await it.until(lambda: loop.pinned)
+        async with one_day_later(tmp_path, clock, before=begin_to_read) as (harness, loop):
+            await harness.until(lambda: loop.pinned)
             await anyio.sleep(0.2)
-            assert (triggers(it), loop.passes) == (3, 0)
-            await it.settled((await it.app.emit("greet")).id)  # the engine waits for no reader
+            assert (triggers(harness), loop.passes) == (3, 0)
+            await harness.settled((await harness.app.emit("greet")).id)  # the engine waits for no reader
 
             reads.close()
 
-            await it.until(lambda: triggers(it) == 1)
+            await harness.until(lambda: triggers(harness) == 1)
             assert not loop.pinned
     core.close()
 
@@ -146,10 +146,10 @@ async def test_long_but_mostly_unused_wal_does_not_delay_retention(tmp_path, clo
         litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         litestream.execute("BEGIN; INSERT INTO other VALUES (1); COMMIT; BEGIN; SELECT * FROM other")
 
-    async with one_day_later(tmp_path, clock, before=burst) as (it, loop):
+    async with one_day_later(tmp_path, clock, before=burst) as (harness, loop):
         assert wal_bytes(tmp_path / "agent.db") > 1_000_000
 
-        await it.until(lambda: triggers(it) == 1)
+        await harness.until(lambda: triggers(harness) == 1)
 
         assert not loop.pinned
         assert wal_bytes(tmp_path / "agent.db") > 1_000_000
@@ -157,43 +157,43 @@ async def test_long_but_mostly_unused_wal_does_not_delay_retention(tmp_path, clo
 
 
 async def test_clock_set_forward_by_a_year_does_not_age_work(tmp_path, clock):
-    async with one_day_later(tmp_path, clock) as (it, loop):
-        await it.until(lambda: triggers(it) == 1)
+    async with one_day_later(tmp_path, clock) as (harness, loop):
+        await harness.until(lambda: triggers(harness) == 1)
         clock.set_back(-365 * DAY)
         passes = loop.passes
-        await it.until(lambda: loop.passes > passes + 2)
-        assert it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL") == []
+        await harness.until(lambda: loop.passes > passes + 2)
+        assert harness.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL") == []
 
         clock.advance(6 * DAY)  # seven days have passed since their end
 
-        await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL")) == 3)
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL")) == 3)
 
 
 async def test_retention_retries_on_a_full_disk_until_space_is_free(tmp_path, clock):
     with FaultyDisk() as disk:
-        async with one_day_later(tmp_path, clock, before=disk.fill) as (it, loop):
-            await it.until(lambda: disk.refused_writes > 5)
-            assert (triggers(it), loop.passes) == (3, 0)
+        async with one_day_later(tmp_path, clock, before=disk.fill) as (harness, loop):
+            await harness.until(lambda: disk.refused_writes > 5)
+            assert (triggers(harness), loop.passes) == (3, 0)
 
             disk.free()
 
-            await it.until(lambda: triggers(it) == 1)
+            await harness.until(lambda: triggers(harness) == 1)
 
 
 async def test_unreadable_row_stops_a_single_kind_of_retention(tmp_path, clock):
     def damage(tx: Transaction) -> None:
         tx.run("UPDATE triggers SET task_id = CAST(x'ff' AS TEXT) WHERE seq = 1")
 
-    async with one_day_later(tmp_path, clock, damage) as (it, loop):
-        await it.until(lambda: loop.passes > 1)
+    async with one_day_later(tmp_path, clock, damage) as (harness, loop):
+        await harness.until(lambda: loop.passes > 1)
         clock.advance(7 * DAY)
-        await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NULL")) == 0)
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM executions WHERE stripped_at IS NULL")) == 0)
 
 
 async def test_retention_stops_with_the_engine(tmp_path, clock):
-    async with one_day_later(tmp_path, clock) as (it, loop):
-        await it.until(lambda: loop.passes > 0)
-        it.engine.stop()
+    async with one_day_later(tmp_path, clock) as (harness, loop):
+        await harness.until(lambda: loop.passes > 0)
+        harness.engine.stop()
         passes = loop.passes
         await anyio.sleep(0.1)
         assert loop.passes <= passes + 1
@@ -207,8 +207,8 @@ async def test_retention_runs_in_every_engine_after_the_boot(tmp_path, clock, mo
         began.set()
 
     monkeypatch.setattr(RetentionLoop, "run", note)
-    async with lab(build_app(), tmp_path, clock=clock) as it:
-        await it.until(began.is_set)
+    async with lab(build_app(), tmp_path, clock=clock) as harness:
+        await harness.until(began.is_set)
 
 
 def test_long_wal_is_a_problem_in_the_status_line():

@@ -49,8 +49,8 @@ def config(folder: Path) -> Config:
     return Config.load(folder / "craftcore.toml")
 
 
-def notification_texts(it: Lab) -> list[str]:
-    rows = it.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
+def notification_texts(harness: Lab) -> list[str]:
+    rows = harness.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
     return [json.loads(json.loads(row["payload_json"])["stdin"])["notifications"][0]["text"] for row in rows]
 
 
@@ -61,16 +61,18 @@ async def test_safe_mode_is_notified_at_once_and_ends_after_healthy_minutes(tmp_
     crash(path, clock, UNCLEAN_STARTS_MAX)
 
     async with running(app, path, config(tmp_path), clock) as engine:
-        it = Lab(app, engine, path)
-        assert it.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
-        await it.until(lambda: len(notification_texts(it)) == 1)
-        assert notification_texts(it)[0].startswith("craftcore is in safe mode: 6 unclean starts within 10 minutes.")
+        harness = Lab(app, engine, path)
+        assert harness.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
+        await harness.until(lambda: len(notification_texts(harness)) == 1)
+        assert notification_texts(harness)[0].startswith(
+            "craftcore is in safe mode: 6 unclean starts within 10 minutes."
+        )
 
-        await it.until(lambda: len(notification_texts(it)) == 2)
-        assert notification_texts(it)[1] == "craftcore has left safe mode: scheduled and resumed work starts again"
+        await harness.until(lambda: len(notification_texts(harness)) == 2)
+        assert notification_texts(harness)[1] == "craftcore has left safe mode: scheduled and resumed work starts again"
         reminded = "SELECT 1 FROM triggers WHERE schedule_id = 'reminder' AND status = 'DONE'"
-        await it.until(lambda: bool(it.rows(reminded)))
-        assert not it.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
+        await harness.until(lambda: bool(harness.rows(reminded)))
+        assert not harness.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
 
 
 async def test_safe_mode_that_goes_on_is_not_notified_again(tmp_path):
@@ -78,7 +80,7 @@ async def test_safe_mode_that_goes_on_is_not_notified_again(tmp_path):
     crash(path, clock, UNCLEAN_STARTS_MAX + 1)
 
     async with running(app, path, config(tmp_path), clock) as engine:
-        it = Lab(app, engine, path)
-        assert it.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
+        harness = Lab(app, engine, path)
+        assert harness.rows("SELECT 1 FROM facts WHERE name = 'safe_mode'")
 
-    assert not it.rows("SELECT 1 FROM notices")
+    assert not harness.rows("SELECT 1 FROM notices")

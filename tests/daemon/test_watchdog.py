@@ -151,9 +151,8 @@ async def test_round_trip_that_raises_is_logged_and_retried_without_a_ping(manag
             group.cancel_scope.cancel()
 
     assert pinged_before == [False] * 3
-    events = [
-        line["event"] for line in logs if line["event"] != "watchdog.slow"
-    ]  # the third round trip may be slow on a busy machine
+    # The third round trip may be slow on a busy machine.
+    events = [line["event"] for line in logs if line["event"] != "watchdog.slow"]
     assert events == ["watchdog.failed", "watchdog.failed"]
 
 

@@ -58,7 +58,7 @@ def test_daemon_whose_writer_fails_exits_70_and_the_next_continues(folder, is_as
     assert {row["status"] for row in call_command(folder, "--json", "trigger", "list").json} == {"DONE"}
 
 
-LINGERS = (
+LINGERING_APP = (
     APP
     + """
 import atexit, time
@@ -75,7 +75,7 @@ def linger() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signal_to_an_ended_daemon_does_not_change_its_exit_code(folder, number):
     """The process still exists while Python ends its threads and runs the exit handlers."""
-    (folder / "app.py").write_text(LINGERS)
+    (folder / "app.py").write_text(LINGERING_APP)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
@@ -87,7 +87,7 @@ def test_signal_to_an_ended_daemon_does_not_change_its_exit_code(folder, number)
         assert daemon.wait() == 70, daemon.log
 
 
-LATE = (
+FINALIZING_APP = (
     APP
     + """
 import time
@@ -105,7 +105,7 @@ late = Late()
 
 def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon(folder):
     """Python has restored the default signal actions by then."""
-    (folder / "app.py").write_text(LATE)
+    (folder / "app.py").write_text(FINALIZING_APP)
     with a_daemon(folder, "app:app", **{FINALIZES: "yes"}) as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
@@ -118,7 +118,7 @@ def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon
 
 
 def test_second_signal_to_an_ended_daemon_ends_its_process(folder):
-    (folder / "app.py").write_text(LINGERS)
+    (folder / "app.py").write_text(LINGERING_APP)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         daemon.signal(signal.SIGTERM)

@@ -30,8 +30,8 @@ class Provider:
         return answer
 
 
-def ledger(it: Lab) -> list[dict[str, Any]]:
-    return it.rows("SELECT * FROM activity_log ORDER BY seq")
+def ledger(harness: Lab) -> list[dict[str, Any]]:
+    return harness.rows("SELECT * FROM activity_log ORDER BY seq")
 
 
 async def test_done_act_is_not_called_again_when_the_turn_is_retried(tmp_path):
@@ -44,13 +44,13 @@ async def test_done_act_is_not_called_again_when_the_turn_is_retried(tmp_path):
             raise ValueError("not yet")
         return got
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert result(row) == ["ref-1", "ref-2"]
         keys = [f"activity:{row['id']}:1.1", f"activity:{row['id']}:1.2"]
         assert provider.calls == [(keys[0], 1, "ada"), (keys[1], 1, "ada")]
-        assert [(one["idem_key"], one["status"], one["provider_ref"]) for one in ledger(it)] == [
+        assert [(one["idem_key"], one["status"], one["provider_ref"]) for one in ledger(harness)] == [
             (keys[0], "DONE", "ref-1"),
             (keys[1], "DONE", "ref-2"),
         ]
@@ -63,9 +63,9 @@ async def test_act_with_no_effect_is_retried_and_a_refused_act_fails(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return [await ctx.act(pay), await ctx.act(pay)]
 
-    async with lab(app, tmp_path) as it:
-        assert failure(await run(it, turn)) == ("CARD", "declined")
-        assert [one["status"] for one in ledger(it)] == ["DONE", "FAILED"]
+    async with lab(app, tmp_path) as harness:
+        assert failure(await run(harness, turn)) == ("CARD", "declined")
+        assert [one["status"] for one in ledger(harness)] == ["DONE", "FAILED"]
         assert [attempt for _, attempt, _ in provider.calls] == [1, 2, 1]
 
 
@@ -76,14 +76,14 @@ async def test_act_in_doubt_asks_a_person_and_returns_the_answered_reference(tmp
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay, to=7)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
         [question] = await app.questions()
         assert question.options == ("happened", "resend", "give up")
         await app.answer(question.id, "happened", reference="pay-1", answered_by="ada")
 
-        assert result(await it.ended(task)) == "pay-1"
+        assert result(await harness.ended(task)) == "pay-1"
         assert len(provider.calls) == 1
 
 
@@ -94,9 +94,9 @@ async def test_act_on_an_idempotent_provider_is_resent_when_in_doubt(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-2"
-        assert {key for key, _, _ in provider.calls} == {ledger(it)[0]["idem_key"]}
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-2"
+        assert {key for key, _, _ in provider.calls} == {ledger(harness)[0]["idem_key"]}
 
 
 async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_sent(tmp_path):
@@ -109,26 +109,26 @@ async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_s
     async def letter(ctx: TaskContext) -> Any:
         return await ctx.act(send, to="ada")
 
-    async with lab(app, tmp_path) as it:  # the lock file now records the database
-        await it.idle()
+    async with lab(app, tmp_path) as harness:  # the lock file now records the database
+        await harness.idle()
     with Producer(path) as producer:
         task = producer.emit("letter").id
     shutil.copy(path, copy_path)
-    async with lab(app, tmp_path) as it:
-        assert result(await it.ended(task)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await harness.ended(task)) == "ref-1"
 
     shutil.copy(copy_path, path)
-    async with lab(app, tmp_path) as it:
-        await it.engine.writer.commit(release_holds)
-        it.engine.ring(schedules=False)
-        await it.waiting(task)
+    async with lab(app, tmp_path) as harness:
+        await harness.engine.writer.commit(release_holds)
+        harness.engine.ring(schedules=False)
+        await harness.waiting(task)
         [question] = await app.questions()
         assert question.question.startswith("Did send happen? The database was restored, and it may have been called")
         assert "It was called at" not in question.question
         later = (await app.emit("letter")).id
-        assert result(await it.ended(later)) == "ref-2"
+        assert result(await harness.ended(later)) == "ref-2"
         await app.answer(question.id, "happened", answered_by="ada")
-        await it.ended(task)
+        await harness.ended(task)
 
     assert len(provider.calls) == 2
 
@@ -138,20 +138,20 @@ async def test_question_about_an_act_in_doubt_quotes_the_reconcile_answer(tmp_pa
     pay = app.action("pay", irreversible=True)(provider)
 
     @pay.reconcile
-    async def paid(call: Call, *, to: Any = None) -> Done[str]:
+    async def report_paid(call: Call, *, to: Any = None) -> Done[str]:
         return Done("pay-1")
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
         [question] = await app.questions()
 
         assert "the provider says that it happened (pay-1)" in question.question
         await app.answer(question.id, "give up", answered_by="ada")
-        assert failure(await it.ended(task))[0] == "ACTIVITY_UNKNOWN"
+        assert failure(await harness.ended(task))[0] == "ACTIVITY_UNKNOWN"
 
 
 async def test_reconcile_done_counts_at_once_and_no_effect_only_after_settle_after(tmp_path):
@@ -163,7 +163,7 @@ async def test_reconcile_done_counts_at_once_and_no_effect_only_after_settle_aft
         return await provider(call)
 
     @early.reconcile
-    async def happened(call: Call) -> Done[str]:
+    async def report_done(call: Call) -> Done[str]:
         return Done("early-1")
 
     @app.action("late", settle_after=0, **options)
@@ -171,13 +171,13 @@ async def test_reconcile_done_counts_at_once_and_no_effect_only_after_settle_aft
         return await provider(call)
 
     @late.reconcile
-    async def did_not(call: Call) -> type[NoEffect]:
+    async def report_no_effect(call: Call) -> type[NoEffect]:
         asked.append(call.attempt)
         return NoEffect
 
     async def turn(ctx: TaskContext) -> Any:
         return [await ctx.act(early), await ctx.act(late)]
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["early-1", "ref-3"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["early-1", "ref-3"]
         assert asked == [1]

@@ -55,19 +55,19 @@ async def test_act_is_not_called_when_the_flush_of_the_intent_fails(tmp_path, di
         return await ctx.act(send)
 
     with pytest.raises((StorageError, apsw.IOError)):
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             task = (await app.emit("turn")).id
-            await it.until(lambda: it.engine.failure is not None)
+            await harness.until(lambda: harness.engine.failure is not None)
             await anyio.sleep_forever()
     disk.free()
     assert issubclass(raised[0], StorageError)
     assert provider.calls == []
 
-    async with lab(app, tmp_path) as it:
-        await it.until(lambda: it.task(task)["status"] in ("WAITING", "DONE"))
-        asked = it.task(task)["status"] == "WAITING"  # the task waits if the intent reached the disk
+    async with lab(app, tmp_path) as harness:
+        await harness.until(lambda: harness.task(task)["status"] in ("WAITING", "DONE"))
+        asked = harness.task(task)["status"] == "WAITING"  # the task waits if the intent reached the disk
         assert provider.attempts == ([] if asked else [1])
-        assert questions(it) == ([("activity", "OPEN")] if asked else [])
+        assert questions(harness) == ([("activity", "OPEN")] if asked else [])
 
 
 async def test_act_is_not_called_when_the_writer_has_failed(tmp_path):
@@ -76,7 +76,7 @@ async def test_act_is_not_called_when_the_writer_has_failed(tmp_path):
     refused: list[str] = []
 
     async def turn(ctx: TaskContext) -> Any:
-        writer = it.engine.writer
+        writer = harness.engine.writer
         writer.queue.failed = StorageError("the file system is read-only")
         try:
             await ctx.act(send)
@@ -86,10 +86,10 @@ async def test_act_is_not_called_when_the_writer_has_failed(tmp_path):
         finally:
             writer.queue.failed = None
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=1)
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=1)
         assert refused == ["the file system is read-only"]
-        assert (provider.calls, ledger(it)) == ([], [])
+        assert (provider.calls, ledger(harness)) == ([], [])
 
 
 async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
@@ -98,7 +98,7 @@ async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
     refused: list[str] = []
 
     async def turn(ctx: TaskContext) -> Any:
-        connection = apsw.Connection(str(it.path))
+        connection = apsw.Connection(str(harness.path))
         connection.set_busy_timeout(60_000)
         connection.execute("UPDATE triggers SET lease_token = 'another-engine' WHERE status = 'CLAIMED'")
         connection.close()
@@ -108,12 +108,12 @@ async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
             refused.append(error.message)
             raise
 
-    async with lab(app, tmp_path) as it:
-        await begin(it, turn)
-        await it.until(lambda: bool(refused))
-        await it.until(lambda: not it.engine.running)
+    async with lab(app, tmp_path) as harness:
+        await begin(harness, turn)
+        await harness.until(lambda: bool(refused))
+        await harness.until(lambda: not harness.engine.running)
         assert set(refused) == {"the turn is over; nothing was written, and nothing was called"}  # each act is refused
-        assert (provider.calls, ledger(it)) == ([], [])
+        assert (provider.calls, ledger(harness)) == ([], [])
 
 
 # After the call
@@ -127,17 +127,17 @@ async def test_act_result_is_written_once_a_full_disk_has_space_again(tmp_path, 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
         disk.fill()
         before = disk.refused_writes
         gate.go.set()
-        await it.until(lambda: disk.refused_writes > before + 3)
+        await harness.until(lambda: disk.refused_writes > before + 3)
         disk.free()
 
-        assert result(await it.ended(task)) == "ref"
-        assert (provider.attempts, statuses(it)) == ([1], ["DONE"])
+        assert result(await harness.ended(task)) == "ref"
+        assert (provider.attempts, statuses(harness)) == ([1], ["DONE"])
 
 
 async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, monkeypatch):
@@ -152,8 +152,8 @@ async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, m
 
     with FaultyDisk() as disk:
         with anyio.fail_after(PATIENCE):
-            async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
-                await begin(it, turn)
+            async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
+                await begin(harness, turn)
                 await gate.inside.wait()
                 disk.fill()
         note, is_held = read_note(tmp_path / "agent.db")
@@ -162,10 +162,10 @@ async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, m
         disk.free()
         assert look(tmp_path / "agent.db", "SELECT epoch, ended_at FROM epochs") == [{"epoch": 1, "ended_at": None}]
 
-        async with lab(app, tmp_path) as it:
-            assert statuses(it) == ["UNKNOWN"]
-            assert it.rows("SELECT ended_at FROM epochs WHERE epoch = 1") == [{"ended_at": note.ended_at}]
-            assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
+        async with lab(app, tmp_path) as harness:
+            assert statuses(harness) == ["UNKNOWN"]
+            assert harness.rows("SELECT ended_at FROM epochs WHERE epoch = 1") == [{"ended_at": note.ended_at}]
+            assert harness.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
 REFERENCES: list[tuple[Any, str | None]] = [
@@ -186,11 +186,11 @@ async def test_provider_reference_is_the_returned_text_or_the_provider_ref_field
     for number, (returned, _) in enumerate(REFERENCES):
         sends.append(app.action(f"send-{number}", irreversible=True)(Provider(returned)))
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for send in sends:
-            await run(it, lambda ctx, send=send: ctx.act(send))  # type: ignore[misc]
-        assert [row["status"] for row in ledger(it)] == ["DONE"] * len(sends)
-        assert [row["provider_ref"] for row in ledger(it)] == [reference for _, reference in REFERENCES]
+            await run(harness, lambda ctx, send=send: ctx.act(send))  # type: ignore[misc]
+        assert [row["status"] for row in ledger(harness)] == ["DONE"] * len(sends)
+        assert [row["provider_ref"] for row in ledger(harness)] == [reference for _, reference in REFERENCES]
 
 
 @ON_ASYNCIO
@@ -204,7 +204,7 @@ async def test_act_arguments_too_large_to_store_are_still_compared(tmp_path):
         await ctx.act(send, key="k", to=text if ctx.attempt == 1 else text + "!")
         raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn, retry=RetryPolicy(max_attempts=2, base=0))
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn, retry=RetryPolicy(max_attempts=2, base=0))
         assert row["error_code"] == "IDEMPOTENCY_CONFLICT"
-        assert [(kept["request_json"], kept["calls"]) for kept in ledger(it)] == [(None, 1)]
+        assert [(kept["request_json"], kept["calls"]) for kept in ledger(harness)] == [(None, 1)]

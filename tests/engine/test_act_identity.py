@@ -33,19 +33,19 @@ async def test_key_reused_with_other_arguments_fails_and_opens_a_conflict_questi
         await ctx.act(send, key="invoice", to="ada")
         return await ctx.act(send, key="invoice", to=second.pop(0))
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         code, message = failure(row)
         assert code == "IDEMPOTENCY_CONFLICT"
         assert f"activity:{row['id']}:invoice was used before with other arguments" in message
         assert len(provider.calls) == 1
-        assert it.trigger(row["id"])["attempts"] == 1  # a retry cannot succeed
+        assert harness.trigger(row["id"])["attempts"] == 1  # a retry cannot succeed
 
-        question = await it.question("conflict")
+        question = await harness.question("conflict")
         assert question["options_json"] == '["retry","leave"]'
         await app.answer(question["id"], "retry", answered_by="ada")
-        await it.until(lambda: it.task(row["id"])["status"] == "DONE")
-        assert it.task(row["id"])["result_json"] == '"ref-1"'
+        await harness.until(lambda: harness.task(row["id"])["status"] == "DONE")
+        assert harness.task(row["id"])["result_json"] == '"ref-1"'
         assert len(provider.calls) == 1
 
 
@@ -57,12 +57,12 @@ async def test_conflict_answered_with_leave_keeps_the_task_failed(tmp_path):
         await ctx.act(send, key="k", to="ada")
         await ctx.act(send, key="k", to="bob")
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
-        await app.answer((await it.question("conflict"))["id"], "leave", answered_by="ada")
-        await it.idle()
-        assert it.task(row["id"])["status"] == "FAILED"
-        assert questions(it) == [("conflict", "ANSWERED")]
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
+        await app.answer((await harness.question("conflict"))["id"], "leave", answered_by="ada")
+        await harness.idle()
+        assert harness.task(row["id"])["status"] == "FAILED"
+        assert questions(harness) == [("conflict", "ANSWERED")]
 
 
 async def test_act_with_other_arguments_at_the_next_attempt_is_refused(tmp_path):
@@ -74,8 +74,8 @@ async def test_act_with_other_arguments_at_the_next_attempt_is_refused(tmp_path)
         await ctx.act(send, to=f"written at attempt {ctx.attempt}")
         raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        assert failure(await run(it, turn))[0] == "IDEMPOTENCY_CONFLICT"
+    async with lab(app, tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == "IDEMPOTENCY_CONFLICT"
         assert [to for _, _, to in provider.calls] == ["written at attempt 1"]
 
 
@@ -86,9 +86,9 @@ async def test_conflict_on_an_act_in_doubt_opens_a_question_of_each_kind(tmp_pat
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send, to=ctx.attempt)
 
-    async with lab(app, tmp_path) as it:
-        assert failure(await run(it, turn))[0] == "IDEMPOTENCY_CONFLICT"
-        assert sorted(questions(it)) == [("activity", "OPEN"), ("conflict", "OPEN")]
+    async with lab(app, tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == "IDEMPOTENCY_CONFLICT"
+        assert sorted(questions(harness)) == [("activity", "OPEN"), ("conflict", "OPEN")]
         assert provider.attempts == [1]
 
 
@@ -104,8 +104,8 @@ async def test_act_arguments_in_another_order_are_the_same_act(tmp_path):
         await ctx.act(send, key="k", to="ada", tags={"b", "a"}, at=1)
         await ctx.act(send, key="k", tags={"a", "b"}, at=1, to="ada")
 
-    async with lab(app, tmp_path) as it:
-        assert (await run(it, turn))["status"] == "DONE"
+    async with lab(app, tmp_path) as harness:
+        assert (await run(harness, turn))["status"] == "DONE"
         assert len(provider.calls) == 1
 
 
@@ -125,9 +125,9 @@ async def test_invalid_arguments_action_or_key_are_refused_before_the_ledger_is_
             with pytest.raises(InvalidInput):
                 await ctx.act(send, key=key)
 
-    async with lab(app, tmp_path) as it:
-        assert (await run(it, turn))["status"] == "DONE"
-        assert (ledger(it), provider.calls) == ([], [])
+    async with lab(app, tmp_path) as harness:
+        assert (await run(harness, turn))["status"] == "DONE"
+        assert (ledger(harness), provider.calls) == ([], [])
 
 
 # Concurrent calls
@@ -152,8 +152,8 @@ async def test_concurrent_acts_with_the_same_key_raise_the_same_refusal(tmp_path
             await gate.inside.wait()
             gate.go.set()
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
         assert (outcomes, provider.attempts) == (["CARD"] * 2, [1])
 
 
@@ -173,11 +173,11 @@ async def test_hundred_concurrent_acts_of_a_turn_are_called_once_each(tmp_path):
             got.clear()
             raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
         assert len(provider.calls) == 100
         assert {n: provider.calls[int(ref[4:]) - 1][2] for n, ref in got.items()} == {n: n for n in range(100)}
-        assert_records_are_whole(it)
+        assert_records_are_whole(harness)
 
 
 async def test_step_with_a_keyed_act_calls_the_provider_once_over_attempts(tmp_path):
@@ -193,8 +193,8 @@ async def test_step_with_a_keyed_act_calls_the_provider_once_over_attempts(tmp_p
 
         return await ctx.step("send", act)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-1"
         assert provider.attempts == [1]
 
 
@@ -214,8 +214,8 @@ async def test_act_refused_for_invalid_arguments_takes_no_place_in_the_turn(tmp_
             raise ValueError("not yet")
         return sent
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-1"
         assert len(provider.calls) == 1
 
 
@@ -227,8 +227,8 @@ async def test_act_place_is_scoped_to_the_turn_and_act_key_to_the_task(tmp_path)
         got = [*(ctx.state or []), await ctx.act(send), await ctx.act(send, key="once")]
         return got if ctx.turn == 3 else Continue(got)
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         assert result(row) == ["ref-1", "ref-2", "ref-3", "ref-2", "ref-4", "ref-2"]
         assert [key.partition(f"{row['id']}:")[2] for key, _, _ in provider.calls] == ["1.1", "once", "2.1", "3.1"]
 
@@ -243,8 +243,8 @@ async def test_act_with_no_effect_is_called_again_by_key_in_the_next_turn(tmp_pa
         except NoEffect:
             return Continue(None)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-2"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-2"
         assert provider.attempts == [1, 2]
 
 
@@ -260,8 +260,8 @@ async def test_act_key_of_a_parent_does_not_clash_with_the_same_key_of_a_child(t
         reference = await ctx.act(send, key="once")
         return [reference, await (await ctx.start_child("child")).result()]
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["ref-1", "ref-2"]
 
 
 async def test_retried_task_reuses_the_result_of_a_done_act(tmp_path):
@@ -276,10 +276,10 @@ async def test_retried_task_reuses_the_result_of_a_done_act(tmp_path):
             raise Fail("BROKEN", "mend it")
         return sent
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         await app.retry_task(row["id"])
-        await it.until(lambda: it.task(row["id"])["status"] == "DONE")
+        await harness.until(lambda: harness.task(row["id"])["status"] == "DONE")
         assert provider.attempts == [1]
 
 
@@ -294,8 +294,8 @@ async def test_turn_resumed_after_a_wait_reuses_the_results_of_done_acts(tmp_pat
         await ctx.sleep(0)
         return got
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["ref-1", "ref-2"]
         assert len(provider.calls) == 2
 
 
@@ -315,8 +315,8 @@ async def test_act_key_header_and_message_id_are_the_same_at_every_call(tmp_path
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         assert row["status"] == "DONE"
         assert [call.attempt for call in seen] == [1, 2, 3]
         assert {call.key for call in seen} == {f"activity:{row['id']}:1.1"}
@@ -331,8 +331,8 @@ async def test_act_accepts_the_name_of_a_declared_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act("send", to="ada")
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-1"
 
 
 async def test_act_counts_once_in_the_step_budget_over_all_attempts(tmp_path):
@@ -348,7 +348,7 @@ async def test_act_counts_once_in_the_step_budget_over_all_attempts(tmp_path):
             raise ValueError("not yet")
 
     config = replace(settings(), tasks=replace(settings().tasks, max_steps=4))
-    async with lab(app, tmp_path, config) as it:
-        assert (await run(it, turn))["status"] == "DONE"
-        assert questions(it) == []
+    async with lab(app, tmp_path, config) as harness:
+        assert (await run(harness, turn))["status"] == "DONE"
+        assert questions(harness) == []
         assert len(provider.calls) == 4

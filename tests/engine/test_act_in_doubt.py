@@ -32,14 +32,14 @@ def paying_turn(app: App, provider: Provider, **terms: Any) -> Any:
     return turn
 
 
-async def answer_question(it: Lab, choice: str, **more: Any) -> None:
-    await it.app.answer((await it.question("activity"))["id"], choice, answered_by="ada", **more)
+async def answer_question(harness: Lab, choice: str, **more: Any) -> None:
+    await harness.app.answer((await harness.question("activity"))["id"], choice, answered_by="ada", **more)
 
 
-async def wait_for_done(it: Lab, task_id: str) -> dict[str, Any]:
+async def wait_for_done(harness: Lab, task_id: str) -> dict[str, Any]:
     """Wait until a task is DONE and return its row."""
-    await it.until(lambda: it.task(task_id)["status"] == "DONE")
-    return it.task(task_id)
+    await harness.until(lambda: harness.task(task_id)["status"] == "DONE")
+    return harness.task(task_id)
 
 
 # Policy `ask`
@@ -52,29 +52,29 @@ async def wait_for_done(it: Lab, task_id: str) -> dict[str, Any]:
 async def test_answer_to_an_act_in_doubt_sets_the_result_or_resends(tmp_path, choice, reference, outcome):
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await answer_question(it, choice, reference=reference)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await answer_question(harness, choice, reference=reference)
 
-        assert result(await it.ended(task)) == outcome
+        assert result(await harness.ended(task)) == outcome
         assert provider.attempts == ([1, 2] if choice == "resend" else [1])
-        assert statuses(it) == ["DONE"]
-        assert decisions(it) == [(choice, "ada")]
-        assert questions(it) == [("activity", "ANSWERED")]
+        assert statuses(harness) == ["DONE"]
+        assert decisions(harness) == [(choice, "ada")]
+        assert questions(harness) == [("activity", "ANSWERED")]
 
 
 async def test_act_given_up_fails_the_task_without_another_attempt(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await answer_question(it, "give up")
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await answer_question(harness, "give up")
 
-        code, message = failure(await it.ended(task))
+        code, message = failure(await harness.ended(task))
         assert (code, "unknown whether pay happened" in message) == ("ACTIVITY_UNKNOWN", True)
-        assert it.trigger(it.task(task)["trigger_id"])["attempts"] == 1
-        assert (provider.attempts, statuses(it)) == ([1], ["UNKNOWN"])
-        assert [row for row in questions(it) if row[1] == "OPEN"] == []
+        assert harness.trigger(harness.task(task)["trigger_id"])["attempts"] == 1
+        assert (provider.attempts, statuses(harness)) == ([1], ["UNKNOWN"])
+        assert [row for row in questions(harness) if row[1] == "OPEN"] == []
 
 
 async def test_workflow_may_catch_the_error_of_a_given_up_act(tmp_path):
@@ -87,23 +87,23 @@ async def test_workflow_may_catch_the_error_of_a_given_up_act(tmp_path):
         except ActivityUnknown as error:
             return error.details["key"]
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await answer_question(it, "give up")
-        assert result(await it.ended(task)) == ledger(it)[0]["idem_key"]
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await answer_question(harness, "give up")
+        assert result(await harness.ended(task)) == ledger(harness)[0]["idem_key"]
 
 
 async def test_act_in_doubt_after_each_resend_is_asked_about_each_time(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         for calls in (1, 2, 3):
-            await it.until(lambda calls=calls: len(questions(it)) == calls)  # type: ignore[misc]
-            await it.waiting(task)
-            await answer_question(it, "resend")
+            await harness.until(lambda calls=calls: len(questions(harness)) == calls)  # type: ignore[misc]
+            await harness.waiting(task)
+            await answer_question(harness, "resend")
 
-        assert result(await it.ended(task)) == "ref-4"
+        assert result(await harness.ended(task)) == "ref-4"
         assert provider.attempts == [1, 2, 3, 4]
         assert len({key for key, _, _ in provider.calls}) == 1
 
@@ -111,33 +111,33 @@ async def test_act_in_doubt_after_each_resend_is_asked_about_each_time(tmp_path)
 async def test_question_about_an_act_refuses_a_second_answer(tmp_path):
     app = App()
     turn = paying_turn(app, Provider(LOST))
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        question = await it.question("activity")
-        await answer_question(it, "happened", reference="pay-7")
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        question = await harness.question("activity")
+        await answer_question(harness, "happened", reference="pay-7")
         with pytest.raises(StateRefused, match=r"too late.*was answered by ada"):
             await app.answer(question["id"], "resend", answered_by="bob")
-        assert result(await it.ended(task)) == "pay-7"
+        assert result(await harness.ended(task)) == "pay-7"
 
 
 async def test_decision_between_the_unknown_result_and_the_question_is_applied(tmp_path, monkeypatch):
     """The decision arrives between the commit of the unknown result and the commit of the question."""
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        held = Held(it, monkeypatch, "find")
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        held = Held(harness, monkeypatch, "find")
+        task = await begin(harness, turn)
         await held.inside()
         async with anyio.create_task_group() as group:
-            decide = it.engine.requests._tasks._deciding.decide
+            decide = harness.engine.requests._tasks._deciding.decide
             key = f"activity:{task}:1.1"
-            group.start_soon(lambda: it.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
-            await it.until(lambda: len(it.engine.writer.queue) > 0)
+            group.start_soon(lambda: harness.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
+            await harness.until(lambda: len(harness.engine.writer.queue) > 0)
             held.go_on()
 
-        assert result(await it.ended(task)) == "ref-2"
-        assert decisions(it) == [("resend", "ada")]
-        assert "OPEN" not in [status for _, status in questions(it)]
+        assert result(await harness.ended(task)) == "ref-2"
+        assert decisions(harness) == [("resend", "ada")]
+        assert "OPEN" not in [status for _, status in questions(harness)]
 
 
 @pytest.mark.parametrize("decision", [Decision.HAPPENED, Decision.RESEND, Decision.GIVE_UP])
@@ -147,9 +147,9 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
     turn = paying_turn(app, provider)
     decided = False
 
-    async with lab(app, tmp_path) as it:
-        deciding = it.engine.requests._tasks._deciding
-        attempts = it.engine.consumer._attempts
+    async with lab(app, tmp_path) as harness:
+        deciding = harness.engine.requests._tasks._deciding
+        attempts = harness.engine.consumer._attempts
         work = attempts.settle_all
 
         def record_decision_first(tx: Any, runs: Any) -> Any:
@@ -160,8 +160,8 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
             return work(tx, runs)
 
         monkeypatch.setattr(attempts, "settle_all", record_decision_first)
-        task = await begin(it, turn)
-        row = await it.ended(task)
+        task = await begin(harness, turn)
+        row = await harness.ended(task)
 
         match decision:
             case Decision.HAPPENED:
@@ -170,37 +170,37 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
                 assert (result(row), provider.attempts) == ("ref-2", [1, 2])
             case Decision.GIVE_UP:
                 assert (failure(row)[0], provider.attempts) == ("ACTIVITY_UNKNOWN", [1])
-        assert "OPEN" not in [status for _, status in questions(it)]
+        assert "OPEN" not in [status for _, status in questions(harness)]
 
 
 async def test_question_about_an_act_stays_answerable_after_the_task_is_cancelled(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
         await app.cancel_task(task)
-        assert (await it.ended(task))["status"] == "CANCELLED"
+        assert (await harness.ended(task))["status"] == "CANCELLED"
 
-        assert questions(it) == [("activity", "OPEN")]
-        await answer_question(it, "happened", reference="pay-7")
-        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "pay-7")]
-        await it.idle()
+        assert questions(harness) == [("activity", "OPEN")]
+        await answer_question(harness, "happened", reference="pay-7")
+        assert [(row["status"], row["provider_ref"]) for row in ledger(harness)] == [("DONE", "pay-7")]
+        await harness.idle()
         assert provider.attempts == [1]
 
 
 async def test_deadline_ends_the_task_and_leaves_the_question_about_an_act_open(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, deadline=600)
-        await it.waiting(task)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn, deadline=600)
+        await harness.waiting(task)
         clock.advance(minutes=11)
-        it.engine.ring(schedules=False)
+        harness.engine.ring(schedules=False)
 
-        assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
-        assert questions(it) == [("activity", "OPEN")]
-        assert statuses(it) == ["UNKNOWN"]
+        assert failure(await harness.ended(task))[0] == "AGENT_TIMEOUT"
+        assert questions(harness) == [("activity", "OPEN")]
+        assert statuses(harness) == ["UNKNOWN"]
 
 
 async def test_message_to_the_task_does_not_answer_a_question_about_an_act(tmp_path):
@@ -212,13 +212,13 @@ async def test_message_to_the_task_does_not_answer_a_question_about_an_act(tmp_p
     async def talk(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task = (await app.emit("talk", session_id="s")).id
-        await it.waiting(task)
+        await harness.waiting(task)
         message = await app.emit(None, {"text": "resend"}, source="MESSAGE", session_id="s")
-        await it.settled(message.id)
-        assert it.task(task)["status"] == "WAITING"
-        assert questions(it) == [("activity", "OPEN")]
+        await harness.settled(message.id)
+        assert harness.task(task)["status"] == "WAITING"
+        assert questions(harness) == [("activity", "OPEN")]
 
 
 async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
@@ -236,15 +236,15 @@ async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
             group.start_soon(one, "b")
         return got
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         for asked in (1, 2):
-            await it.until(lambda asked=asked: len(questions(it)) == asked)  # type: ignore[misc]
-            question = await it.question("activity")
-            [activity] = it.rows("SELECT * FROM activity_log WHERE seq = :seq", seq=question["activity_seq"])
-            await answer_question(it, "happened", reference=activity["idem_key"][-1])
+            await harness.until(lambda asked=asked: len(questions(harness)) == asked)  # type: ignore[misc]
+            question = await harness.question("activity")
+            [activity] = harness.rows("SELECT * FROM activity_log WHERE seq = :seq", seq=question["activity_seq"])
+            await answer_question(harness, "happened", reference=activity["idem_key"][-1])
 
-        assert result(await it.ended(task)) == {"a": "a", "b": "b"}
+        assert result(await harness.ended(task)) == {"a": "a", "b": "b"}
         assert provider.attempts == [1, 1]
 
 
@@ -254,46 +254,46 @@ async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
 async def test_resend_policy_calls_again_in_the_next_attempt_with_the_same_key(tmp_path):
     app, provider = App(), Provider(LOST, TimeoutError("late"))
     turn = paying_turn(app, provider, **RESENDS)
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert result(row) == "ref-3"
         assert provider.attempts == [1, 2, 3]
-        assert it.trigger(row["id"])["attempts"] == 3
-        assert decisions(it) == [("resend", "policy resend")] * 2
-        assert questions(it) == []
+        assert harness.trigger(row["id"])["attempts"] == 3
+        assert decisions(harness) == [("resend", "policy resend")] * 2
+        assert questions(harness) == []
 
 
 async def test_resend_policy_with_spent_attempts_asks_a_person(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
     turn = paying_turn(app, provider, **RESENDS)
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert failure(row)[0] == "ACTIVITY_UNKNOWN"
-        assert it.trigger(row["id"])["status"] == "DEAD"
-        assert statuses(it) == ["UNKNOWN"]
-        assert questions(it) == [("activity", "OPEN")]
+        assert harness.trigger(row["id"])["status"] == "DEAD"
+        assert statuses(harness) == ["UNKNOWN"]
+        assert questions(harness) == [("activity", "OPEN")]
         await app.retry_task(row["id"])  # no answer was given, so the policy sends the act again
-        assert result(await wait_for_done(it, row["id"])) == "ref-4"
-        assert "OPEN" not in [status for _, status in questions(it)]
+        assert result(await wait_for_done(harness, row["id"])) == "ref-4"
+        assert "OPEN" not in [status for _, status in questions(harness)]
 
 
 async def test_resend_decided_after_the_task_failed_is_sent_once_on_task_retry(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, deadline=600)
-        await it.waiting(task)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn, deadline=600)
+        await harness.waiting(task)
         clock.advance(minutes=11)
-        it.engine.ring(schedules=False)
-        assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
-        await answer_question(it, "resend")
-        await it.idle()
+        harness.engine.ring(schedules=False)
+        assert failure(await harness.ended(task))[0] == "AGENT_TIMEOUT"
+        await answer_question(harness, "resend")
+        await harness.idle()
         assert provider.attempts == [1]
 
         await app.retry_task(task)
-        assert result(await wait_for_done(it, task)) == "ref-2"
+        assert result(await wait_for_done(harness, task)) == "ref-2"
         assert provider.attempts == [1, 2]
         with pytest.raises(StateRefused):
             await app.retry_task(task)
@@ -302,14 +302,16 @@ async def test_resend_decided_after_the_task_failed_is_sent_once_on_task_retry(t
 async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying_turn(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, retry=RetryPolicy(base=7200, cap=7200))
-        await it.until(lambda: it.trigger(task)["status"] == "PENDING" and statuses(it) == ["UNKNOWN"])
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn, retry=RetryPolicy(base=7200, cap=7200))
+        await harness.until(lambda: harness.trigger(task)["status"] == "PENDING" and statuses(harness) == ["UNKNOWN"])
         clock.advance(hours=3)
-        it.engine.ring(schedules=False)
-        await it.waiting(task)
+        harness.engine.ring(schedules=False)
+        await harness.waiting(task)
 
-        assert "the provider remembers a key for 3600 s" in it.rows("SELECT question FROM questions")[0]["question"]
+        assert (
+            "the provider remembers a key for 3600 s" in harness.rows("SELECT question FROM questions")[0]["question"]
+        )
         assert provider.attempts == [1]
 
 
@@ -317,19 +319,19 @@ async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(
     """The provider refuses connections for hours. A FAILED act would be called again without limit."""
     app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
     turn = paying_turn(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, retry=RetryPolicy(base=1200, cap=1200))
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn, retry=RetryPolicy(base=1200, cap=1200))
         for calls in (1, 2):
-            await it.until(lambda calls=calls: len(provider.calls) == calls)  # type: ignore[misc]
-            await it.until(lambda: it.trigger(task)["status"] == "PENDING")
-            [row] = ledger(it)
+            await harness.until(lambda calls=calls: len(provider.calls) == calls)  # type: ignore[misc]
+            await harness.until(lambda: harness.trigger(task)["status"] == "PENDING")
+            [row] = ledger(harness)
             assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
             clock.advance(minutes=21 if calls == 1 else 60)
-            it.engine.ring(schedules=False)
-        await it.waiting(task)
+            harness.engine.ring(schedules=False)
+        await harness.waiting(task)
 
         assert provider.attempts == [1, 2]
-        assert questions(it) == [("activity", "OPEN")]
+        assert questions(harness) == [("activity", "OPEN")]
 
 
 async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_resend(tmp_path, monkeypatch):
@@ -345,20 +347,20 @@ async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_res
             await go.wait()
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn)
         await second.wait()
-        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
+        held = Held(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
         clock.advance(hours=2)
         held.go_on()
-        await it.waiting(task)
+        await harness.waiting(task)
 
         assert provider.attempts == [1]
-        [row] = ledger(it)
+        [row] = ledger(harness)
         assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
-        assert "remembers a key for 3600 s" in (await it.question("activity"))["question"]
+        assert "remembers a key for 3600 s" in (await harness.question("activity"))["question"]
 
 
 async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp_path, monkeypatch):
@@ -373,18 +375,18 @@ async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp
             await go.wait()
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await second.wait()
-        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
+        held = Held(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
-        it.engine.consumer.running[1].stop("cancelled")
+        harness.engine.consumer.running[1].stop("cancelled")
         held.go_on()
-        await it.settled(task)
+        await harness.settled(task)
 
         assert provider.attempts == [1]
-        assert statuses(it) == ["UNKNOWN"]
+        assert statuses(harness) == ["UNKNOWN"]
 
 
 async def test_retry_after_of_a_busy_provider_delays_the_resend_of_an_act_in_doubt(tmp_path):
@@ -396,23 +398,23 @@ async def test_retry_after_of_a_busy_provider_delays_the_resend_of_an_act_in_dou
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn)
-        await it.until(lambda: len(provider.calls) == 2 and it.trigger(task)["status"] == "PENDING")
-        assert it.trigger(task)["not_before"] == clock.now() + 900
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn)
+        await harness.until(lambda: len(provider.calls) == 2 and harness.trigger(task)["status"] == "PENDING")
+        assert harness.trigger(task)["not_before"] == clock.now() + 900
 
 
 async def test_refusal_of_a_resend_leaves_the_act_in_doubt_and_asks_a_person(tmp_path):
     """A provider refuses every request with an expired key, and the first call may still have had its effect."""
     app, provider = App(), Provider(LOST, Fail("KEY_EXPIRED", "who are you"))
     turn = paying_turn(app, provider, **RESENDS)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
-        [row] = ledger(it)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
+        [row] = ledger(harness)
         assert (row["status"], row["in_doubt"], provider.attempts) == ("UNKNOWN", 1, [1, 2])
-        await answer_question(it, "happened")
-        assert result(await it.ended(task)) is None
+        await answer_question(harness, "happened")
+        assert result(await harness.ended(task)) is None
 
 
 # Policy `reconcile`
@@ -427,7 +429,7 @@ def reconciling_turn(
     left = list(answers)
 
     @pay.reconcile
-    async def look(call: Call, *, to: Any = None) -> Any:
+    async def find_payment(call: Call, *, to: Any = None) -> Any:
         asked.append((call.key, call.attempt, to))
         answer = left.pop(0)
         if isinstance(answer, BaseException) and not isinstance(answer, NoEffect):
@@ -444,25 +446,25 @@ def reconciling_turn(
 async def test_reconcile_answer_done_completes_the_act_without_another_call(tmp_path, reference):
     app, provider = App(), Provider(LOST)
     turn, asked = reconciling_turn(app, provider, Done(reference))
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert result(row) == reference
         assert asked == [(f"activity:{row['id']}:1.1", 1, "ada")]
-        assert decisions(it) == [("happened", "reconcile")]
-        assert acted(it, row["id"]) == ["INTENT", "UNKNOWN", "RESOLVED"]
+        assert decisions(harness) == [("happened", "reconcile")]
+        assert acted(harness, row["id"]) == ["INTENT", "UNKNOWN", "RESOLVED"]
 
 
 @pytest.mark.parametrize("no", [NoEffect("no such payment"), NoEffect])
 async def test_reconcile_answer_no_effect_calls_the_act_again(tmp_path, no):
     app, provider = App(), Provider(LOST)
     turn, asked = reconciling_turn(app, provider, no)
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert result(row) == "ref-2"
         assert (len(asked), provider.attempts) == (1, [1, 2])
-        assert decisions(it) == [("resend", "reconcile")]
+        assert decisions(harness) == [("resend", "reconcile")]
 
 
 async def test_reconcile_answer_no_effect_after_every_call_is_limited_by_attempts(tmp_path):
@@ -477,22 +479,22 @@ async def test_reconcile_answer_no_effect_after_every_call_is_limited_by_attempt
             raise ConnectionResetError("reset")
 
     @pay.reconcile
-    async def look(call: Call) -> Any:
+    async def find_payment(call: Call) -> Any:
         return NoEffect
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        assert failure(await run(it, turn))[0] == "AGENT_UNAVAILABLE"
+    async with lab(app, tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == "AGENT_UNAVAILABLE"
         assert calls == [1, 2, 3]
 
 
 async def test_act_in_doubt_after_a_second_call_is_reconciled_again(tmp_path):
     app, provider = App(), Provider(LOST, LOST)
     turn, asked = reconciling_turn(app, provider, NoEffect, Done("pay-7"))
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "pay-7"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "pay-7"
         assert [attempt for _, attempt, _ in asked] == [1, 2]
 
 
@@ -504,11 +506,11 @@ async def test_act_in_doubt_after_a_second_call_is_reconciled_again(tmp_path):
 async def test_reconcile_without_a_valid_answer_asks_a_person(tmp_path, answer, reason):
     app, provider = App(), Provider(LOST)
     turn, _ = reconciling_turn(app, provider, answer, answer)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        assert reason in (await it.question("activity"))["question"]
-        await answer_question(it, "resend")
-        assert result(await it.ended(task)) == "ref-2"
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        assert reason in (await harness.question("activity"))["question"]
+        await answer_question(harness, "resend")
+        assert result(await harness.ended(task)) == "ref-2"
 
 
 @pytest.mark.parametrize("error", [OSError("down"), NoEffect("no password"), Fail("NO", "no")], ids=repr)
@@ -517,13 +519,13 @@ async def test_reconcile_that_raises_is_tried_three_times_before_a_person_is_ask
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
-    async def cannot(call: Call) -> None:
+    async def fail_to_ask(call: Call) -> None:
         raise error
 
-    turn, asked = reconciling_turn(app, provider, cannot, cannot, cannot)
-    async with lab(app, tmp_path) as it:
-        await begin(it, turn)
-        assert "the provider could not be asked" in (await it.question("activity"))["question"]
+    turn, asked = reconciling_turn(app, provider, fail_to_ask, fail_to_ask, fail_to_ask)
+    async with lab(app, tmp_path) as harness:
+        await begin(harness, turn)
+        assert "the provider could not be asked" in (await harness.question("activity"))["question"]
         assert (len(asked), provider.attempts) == (3, [1])
 
 
@@ -531,29 +533,29 @@ async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
-    async def never(call: Call) -> None:
+    async def hang(call: Call) -> None:
         await anyio.sleep_forever()
 
-    turn, asked = reconciling_turn(app, provider, never, never, never, timeout=0.2)
-    async with lab(app, tmp_path) as it:
-        await begin(it, turn)
-        assert "TimeoutError" in (await it.question("activity"))["question"]
+    turn, asked = reconciling_turn(app, provider, hang, hang, hang, timeout=0.2)
+    async with lab(app, tmp_path) as harness:
+        await begin(harness, turn)
+        assert "TimeoutError" in (await harness.question("activity"))["question"]
         assert len(asked) == 3
 
 
 async def test_reconcile_answer_no_effect_counts_only_after_settle_after(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn, asked = reconciling_turn(app, provider, NoEffect, NoEffect, settle_after=30)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
-        [wait] = it.rows("SELECT * FROM waits")
-        assert wait["due_at"] == ledger(it)[0]["updated_at"] + 30
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
+        [wait] = harness.rows("SELECT * FROM waits")
+        assert wait["due_at"] == ledger(harness)[0]["updated_at"] + 30
         assert provider.attempts == [1]
         clock.advance(31)
-        it.engine.ring(schedules=False)
+        harness.engine.ring(schedules=False)
 
-        assert result(await it.ended(task)) == "ref-2"
+        assert result(await harness.ended(task)) == "ref-2"
         assert len(asked) == 2
 
 
@@ -568,23 +570,23 @@ async def test_reconcile_answer_no_effect_after_ten_calls_asks_a_person(tmp_path
         raise ConnectionResetError("reset")
 
     @pay.reconcile
-    async def look(call: Call) -> Any:
+    async def find_payment(call: Call) -> Any:
         return NoEffect
 
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(pay)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn)
-        while not questions(it):
-            await it.waiting(task)
-            await it.idle()
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn)
+        while not questions(harness):
+            await harness.waiting(task)
+            await harness.idle()
             assert len(calls) <= 10
             clock.advance(31)
-            it.engine.ring(schedules=False)
-            await it.idle_window()
+            harness.engine.ring(schedules=False)
+            await harness.idle_window()
         assert len(calls) == 10
-        assert "it was called 10 times" in (await it.question("activity"))["question"]
+        assert "it was called 10 times" in (await harness.question("activity"))["question"]
 
 
 async def test_plain_function_as_reconcile_runs_in_a_thread(tmp_path):
@@ -592,28 +594,28 @@ async def test_plain_function_as_reconcile_runs_in_a_thread(tmp_path):
     pay = app.action("pay", **RECONCILES)(provider)
 
     @pay.reconcile
-    def look(call: Call, *, to: Any = None) -> Any:
+    def find_payment(call: Call, *, to: Any = None) -> Any:
         return Done("pay-7")
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "pay-7"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "pay-7"
 
 
 async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp_path):
     app, provider, gate = App(), Provider(LOST), Gate(Done("pay-7"))
     turn, _ = reconciling_turn(app, provider, gate)
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
-        decide = it.engine.requests._tasks._deciding.decide
-        await it.engine.writer.commit(decide, f"activity:{task}:1.1", Decision.GIVE_UP, decided_by="ada")
+        decide = harness.engine.requests._tasks._deciding.decide
+        await harness.engine.writer.commit(decide, f"activity:{task}:1.1", Decision.GIVE_UP, decided_by="ada")
         gate.go.set()
 
-        assert failure(await it.ended(task))[0] == "ACTIVITY_UNKNOWN"
-        assert decisions(it) == [("give up", "ada")]
+        assert failure(await harness.ended(task))[0] == "ACTIVITY_UNKNOWN"
+        assert decisions(harness) == [("give up", "ada")]
 
 
 # Policy `assume_done`
@@ -622,13 +624,13 @@ async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp
 async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider, on_unknown=OnUnknown.ASSUME_DONE)
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
         assert result(row) is None
-        assert (provider.attempts, statuses(it)) == ([1], ["DONE"])
-        assert decisions(it) == [("happened", "policy assume_done")]
-        assert questions(it) == []
+        assert (provider.attempts, statuses(harness)) == ([1], ["DONE"])
+        assert decisions(harness) == [("happened", "policy assume_done")]
+        assert questions(harness) == []
 
 
 # Decisions of an operator
@@ -636,26 +638,26 @@ async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
 
 async def test_decision_about_an_unknown_activity_is_refused(tmp_path):
     app = App()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with pytest.raises(NotFound, match="no activity"):
-            await it.engine.writer.commit(
-                it.engine.requests._tasks._deciding.decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada"
+            await harness.engine.writer.commit(
+                harness.engine.requests._tasks._deciding.decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada"
             )
 
 
 async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(tmp_path):
     app, provider = App(), Provider(Fail("CARD", "declined"))
     turn = paying_turn(app, provider)
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         await app.retry_task(row["id"])
-        await it.until(lambda: it.task(row["id"])["status"] == "FAILED")
+        await harness.until(lambda: harness.task(row["id"])["status"] == "FAILED")
         assert provider.attempts == [1]
 
-        decide = it.engine.requests._tasks._deciding.decide
-        await it.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
+        decide = harness.engine.requests._tasks._deciding.decide
+        await harness.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
         await app.retry_task(row["id"])
-        assert result(await wait_for_done(it, row["id"])) == "ref-2"
+        assert result(await wait_for_done(harness, row["id"])) == "ref-2"
 
 
 async def test_workflow_that_loops_over_a_resent_act_adds_no_second_act(tmp_path):
@@ -673,11 +675,11 @@ async def test_workflow_that_loops_over_a_resent_act_adds_no_second_act(tmp_path
             finally:
                 unwound.append("finally")
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-2"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-2"
         assert unwound == ["finally", "finally"]
         assert provider.attempts == [1, 2]
-        assert len(ledger(it)) == 1
+        assert len(ledger(harness)) == 1
 
 
 async def test_workflow_that_catches_base_exception_cannot_skip_a_resent_act(tmp_path):
@@ -692,10 +694,10 @@ async def test_workflow_that_catches_base_exception_cannot_skip_a_resent_act(tmp
                 continue
         return "without"
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-2"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-2"
         assert provider.attempts == [1, 2]
-        assert len(ledger(it)) == 1
+        assert len(ledger(harness)) == 1
 
 
 async def test_concurrent_reconciles_of_the_same_key_share_the_first_outcome(tmp_path):
@@ -736,9 +738,9 @@ async def test_concurrent_reconciles_of_the_same_key_share_the_first_outcome(tmp
             raise ValueError("once more")
         return outcomes
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
         task = (await app.emit("twice")).id
         await gate.inside.wait()
-    async with lab(app, tmp_path) as it:
-        assert result(await it.ended(task)) == ["NoEffect: busy", "NoEffect: busy", "ref-3", "ref-3"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await harness.ended(task)) == ["NoEffect: busy", "NoEffect: busy", "ref-3", "ref-3"]
         assert provider.attempts == [1, 2, 3]

@@ -45,10 +45,10 @@ async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
-        [row] = ledger(it)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
+        [row] = ledger(harness)
         assert (row["status"], row["reason"], row["error_message"]) == (
             "UNKNOWN",
             "it did not answer in time",
@@ -68,10 +68,10 @@ async def test_call_that_raises_an_undeclared_error_is_in_doubt(tmp_path, error)
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
-        assert (statuses(it), provider.attempts) == (["UNKNOWN"], [1])
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
+        assert (statuses(harness), provider.attempts) == (["UNKNOWN"], [1])
 
 
 async def test_task_cancelled_during_a_call_ends_after_the_call_and_asks_a_person(tmp_path):
@@ -81,18 +81,18 @@ async def test_task_cancelled_during_a_call_ends_after_the_call_and_asks_a_perso
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
         await app.cancel_task(task)
 
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        [row] = ledger(it)
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        [row] = ledger(harness)
         assert (row["status"], row["reason"]) == ("UNKNOWN", "it was cancelled while it was called")
-        assert acted(it, task) == ["INTENT", "UNKNOWN"]
-        assert stream(it, task)[-1] == "FINAL_RESPONSE"
-        assert_records_are_whole(it)
-        assert questions(it) == [("activity", "OPEN")]
+        assert acted(harness, task) == ["INTENT", "UNKNOWN"]
+        assert stream(harness, task)[-1] == "FINAL_RESPONSE"
+        assert_records_are_whole(harness)
+        assert questions(harness) == [("activity", "OPEN")]
 
 
 async def test_shielded_call_of_a_cancelled_task_is_recorded_as_done(tmp_path):
@@ -110,18 +110,18 @@ async def test_shielded_call_of_a_cancelled_task_is_recorded_as_done(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
         await app.cancel_task(task)
-        await it.until(lambda: it.engine.consumer.running[1].interrupted_by == "cancelled")
-        assert it.task(task)["status"] == "RUNNING"
+        await harness.until(lambda: harness.engine.consumer.running[1].interrupted_by == "cancelled")
+        assert harness.task(task)["status"] == "RUNNING"
         hold.set()
 
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "sent")]
-        assert questions(it) == []
-        assert_records_are_whole(it)
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        assert [(row["status"], row["provider_ref"]) for row in ledger(harness)] == [("DONE", "sent")]
+        assert questions(harness) == []
+        assert_records_are_whole(harness)
 
 
 async def test_task_cancelled_before_the_call_calls_nothing_and_asks_no_question(tmp_path, monkeypatch):
@@ -131,16 +131,16 @@ async def test_task_cancelled_before_the_call_calls_nothing_and_asks_no_question
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        held = Held(it, monkeypatch, "begin_all")
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        held = Held(harness, monkeypatch, "begin_all")
+        task = await begin(harness, turn)
         await held.inside()
-        it.engine.consumer.running[1].stop("cancelled")
+        harness.engine.consumer.running[1].stop("cancelled")
         held.go_on()
 
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        assert (statuses(it), provider.calls) == (["FAILED"], [])
-        assert questions(it) == []
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        assert (statuses(harness), provider.calls) == (["FAILED"], [])
+        assert questions(harness) == []
 
 
 @pytest.mark.parametrize("when", ["before the call", "during the call"])
@@ -166,24 +166,24 @@ async def test_cancel_of_a_task_with_a_parked_turn_interrupts_running_calls(tmp_
             group.start_soon(send_shielded)
             group.start_soon(pay_after_the_question_begins)
 
-    async with lab(app, tmp_path) as it:
-        held = Held(it, monkeypatch, "begin_all")
+    async with lab(app, tmp_path) as harness:
+        held = Held(harness, monkeypatch, "begin_all")
         on_its_way = gate.inside.wait if when == "during the call" else held.inside
-        task = await begin(it, turn)
+        task = await begin(harness, turn)
         go.set()
         await held.inside()
         if when == "during the call":
             held.go_on()
-            await it.until(lambda: statuses(it) == ["INTENT", "UNKNOWN"])
-        run_ = it.engine.consumer.running[1]
+            await harness.until(lambda: statuses(harness) == ["INTENT", "UNKNOWN"])
+        run_ = harness.engine.consumer.running[1]
         if when == "before the call":
             run_.stop("parked")
-        await it.until(lambda: run_.stopped_by == "parked")
+        await harness.until(lambda: run_.stopped_by == "parked")
         run_.stop("cancelled")
         held.go_on()
-        await it.settled(task)
+        await harness.settled(task)
 
-        [status, *_] = statuses(it)
+        [status, *_] = statuses(harness)
         assert (status, len(provider.calls)) == (("UNKNOWN", 1) if when == "during the call" else ("FAILED", 0))
 
 
@@ -194,16 +194,16 @@ async def test_shutdown_interrupts_a_call_after_the_grace_and_refunds_the_attemp
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
-        task = await begin(it, turn, max_attempts=1)
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
+        task = await begin(harness, turn, max_attempts=1)
         await gate.inside.wait()
 
-    assert [(row["status"], row["reason"]) for row in ledger(it)] == [
+    assert [(row["status"], row["reason"]) for row in ledger(harness)] == [
         ("UNKNOWN", "it was cancelled while it was called")
     ]
-    assert (it.trigger(task)["status"], it.trigger(task)["attempts"]) == ("PENDING", 0)
-    assert acted(it, task) == ["INTENT", "UNKNOWN"]
-    assert_records_are_whole(it)
+    assert (harness.trigger(task)["status"], harness.trigger(task)["attempts"]) == ("PENDING", 0)
+    assert acted(harness, task) == ["INTENT", "UNKNOWN"]
+    assert_records_are_whole(harness)
 
 
 async def test_shutdown_before_the_call_refunds_the_attempt_and_the_next_start_calls(tmp_path, monkeypatch):
@@ -214,18 +214,18 @@ async def test_shutdown_before_the_call_refunds_the_attempt_and_the_next_start_c
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
-        held = Held(it, monkeypatch, "begin_all")
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
+        held = Held(harness, monkeypatch, "begin_all")
         task = (await app.emit("turn")).id
         await held.inside()
-        it.engine.consumer.running[1].stop("shutdown")
-        it.engine.stop()
+        harness.engine.consumer.running[1].stop("shutdown")
+        harness.engine.stop()
         held.go_on()
-    assert (statuses(it), provider.calls) == (["FAILED"], [])
-    assert (it.trigger(task)["status"], it.trigger(task)["attempts"]) == ("PENDING", 0)
+    assert (statuses(harness), provider.calls) == (["FAILED"], [])
+    assert (harness.trigger(task)["status"], harness.trigger(task)["attempts"]) == ("PENDING", 0)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await it.ended(task)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await harness.ended(task)) == "ref-1"
         assert provider.attempts == [2]
 
 
@@ -236,18 +236,18 @@ async def test_workflow_timeout_interrupts_the_running_call(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn, timeout=3600, max_attempts=1)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn, timeout=3600, max_attempts=1)
         await gate.inside.wait()
-        [run_] = it.engine.consumer.running.values()
+        [run_] = harness.engine.consumer.running.values()
         assert run_._scope is not None
         for scope in (run_._scope, *run_.calls):
             scope.deadline = anyio.current_time()  # one hour later
 
-        assert failure(await it.ended(task))[0] == "AGENT_TIMEOUT"
-        assert statuses(it) == ["UNKNOWN"]
-        assert questions(it) == [("activity", "OPEN")]
-        assert_records_are_whole(it)
+        assert failure(await harness.ended(task))[0] == "AGENT_TIMEOUT"
+        assert statuses(harness) == ["UNKNOWN"]
+        assert questions(harness) == [("activity", "OPEN")]
+        assert_records_are_whole(harness)
 
 
 @ON_ASYNCIO
@@ -261,10 +261,10 @@ async def test_call_deadline_is_limited_by_workflow_timeout_and_task_deadline(tm
     async def turn(ctx: TaskContext) -> Any:
         await ctx.act(send)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        await run(it, turn)
-        await run(it, turn, timeout=10)
-        await run(it, turn, deadline=7)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await run(harness, turn)
+        await run(harness, turn, timeout=10)
+        await run(harness, turn, deadline=7)
     assert deadlines == [60, 10, 7]
 
 
@@ -278,9 +278,9 @@ async def test_act_after_the_attempt_timeout_is_not_called(tmp_path):
         with pytest.raises(NoEffect, match="its time was over before it was called"):
             await ctx.act(send)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        assert (await run(it, turn, timeout=600))["status"] == "DONE"
-        assert (statuses(it), provider.calls) == (["FAILED"], [])
+    async with lab(app, tmp_path, clock=clock) as harness:
+        assert (await run(harness, turn, timeout=600))["status"] == "DONE"
+        assert (statuses(harness), provider.calls) == (["FAILED"], [])
 
 
 # Calls that run to their end
@@ -304,15 +304,15 @@ async def test_cancel_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
                 await ctx.act(send)
         return scope.cancelled_caught
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await over.wait()
         await anyio.wait_all_tasks_blocked()
-        assert statuses(it) == ["INTENT"]
+        assert statuses(harness) == ["INTENT"]
         gate.go.set()
 
-        assert (await it.ended(task))["status"] == "DONE"
-        assert statuses(it) == ["DONE"]
+        assert (await harness.ended(task))["status"] == "DONE"
+        assert statuses(harness) == ["DONE"]
 
 
 async def test_call_is_not_interrupted_by_a_failing_sibling(tmp_path):
@@ -330,16 +330,16 @@ async def test_call_is_not_interrupted_by_a_failing_sibling(tmp_path):
             group.start_soon(lambda: ctx.act(send, key="send"))
             group.start_soon(fail)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
         await anyio.wait_all_tasks_blocked()
-        assert statuses(it) == ["INTENT"]
+        assert statuses(harness) == ["INTENT"]
         gate.go.set()
 
-        assert (await it.ended(task))["status"] == "DONE"
+        assert (await harness.ended(task))["status"] == "DONE"
         assert provider.attempts == [1]
-        assert_records_are_whole(it)
+        assert_records_are_whole(harness)
 
 
 async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_path):
@@ -357,17 +357,17 @@ async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_p
             await gate.inside.wait()
             await ctx.sleep(0)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
-        await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
+        await harness.until(lambda: harness.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
         await anyio.wait_all_tasks_blocked()
-        assert (it.task(task)["status"], statuses(it)) == ("RUNNING", ["INTENT"])
+        assert (harness.task(task)["status"], statuses(harness)) == ("RUNNING", ["INTENT"])
         gate.go.set()
 
-        assert (await it.ended(task))["status"] == "DONE"
+        assert (await harness.ended(task))["status"] == "DONE"
         assert (got[-1], provider.attempts) == ("through the gate", [1])
-        assert_records_are_whole(it)
+        assert_records_are_whole(harness)
 
 
 async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_turn(tmp_path):
@@ -389,16 +389,16 @@ async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_tur
             else:
                 group.start_soon(partial(ctx.act, pay, key="pay"))
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.until(lambda: any(run.stopped_by == "parked" for run in it.engine.consumer.running.values()))
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.until(lambda: any(run.stopped_by == "parked" for run in harness.engine.consumer.running.values()))
         gate.go.set()
-        await it.waiting(task)
-        await app.answer((await it.question("activity"))["id"], "happened", answered_by="ada")
+        await harness.waiting(task)
+        await app.answer((await harness.question("activity"))["id"], "happened", answered_by="ada")
 
-        assert (await it.ended(task))["status"] == "DONE"
+        assert (await harness.ended(task))["status"] == "DONE"
         assert provider.attempts == [1, 2]
-        assert it.trigger(task)["attempts"] == 1
+        assert harness.trigger(task)["attempts"] == 1
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
@@ -421,7 +421,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
                     if held is not None:
                         await held.inside()
                     else:
-                        await it.until(lambda: len(provider.calls) == 1)
+                        await harness.until(lambda: len(provider.calls) == 1)
                     task.cancel()
                     if held is not None:
                         held.go_on()
@@ -432,14 +432,14 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
             task.uncancel()
             raise ValueError("the time is over") from None
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         if when == "before it":
-            held = Held(it, monkeypatch, "begin_all")
-        task_id = await begin(it, turn, max_attempts=1)
-        assert failure(await it.ended(task_id))[1] == "the time is over"
-        assert statuses(it) == ["FAILED" if when == "before it" else "UNKNOWN"]
+            held = Held(harness, monkeypatch, "begin_all")
+        task_id = await begin(harness, turn, max_attempts=1)
+        assert failure(await harness.ended(task_id))[1] == "the time is over"
+        assert statuses(harness) == ["FAILED" if when == "before it" else "UNKNOWN"]
         assert len(provider.calls) == (0 if when == "before it" else 1)
-        assert questions(it) == ([] if when == "before it" else [("activity", "OPEN")])
+        assert questions(harness) == ([] if when == "before it" else [("activity", "OPEN")])
 
 
 # Threads
@@ -457,15 +457,15 @@ async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tm
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await anyio.to_thread.run_sync(inside.wait)
-        [run_] = it.engine.consumer.running.values()
+        [run_] = harness.engine.consumer.running.values()
         [scope] = run_.calls
-        await it.until(lambda: scope.cancel_called)
-        assert statuses(it) == ["INTENT"]
+        await harness.until(lambda: scope.cancel_called)
+        assert statuses(harness) == ["INTENT"]
         go.set()
-        assert result(await it.ended(task)) == "sent"
+        assert result(await harness.ended(task)) == "sent"
 
 
 @pytest.mark.parametrize("outcome", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
@@ -484,15 +484,15 @@ async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, out
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn, max_attempts=1)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn, max_attempts=1)
         await anyio.to_thread.run_sync(inside.wait)
-        [run_] = it.engine.consumer.running.values()
+        [run_] = harness.engine.consumer.running.values()
         [scope] = run_.calls
-        await it.until(lambda: scope.cancel_called)
+        await harness.until(lambda: scope.cancel_called)
         go.set()
-        await it.ended(task)
-        assert statuses(it) == ["DONE" if outcome == "returned" else "FAILED"]
+        await harness.ended(task)
+        assert statuses(harness) == ["DONE" if outcome == "returned" else "FAILED"]
 
 
 async def test_shutdown_during_a_plain_action_leaves_the_call_in_doubt(tmp_path):
@@ -511,16 +511,16 @@ async def test_shutdown_during_a_plain_action_leaves_the_call_in_doubt(tmp_path)
         return await ctx.act(send)
 
     try:
-        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
             task = (await app.emit("turn")).id
             await anyio.to_thread.run_sync(inside.wait)
-        assert statuses(it) == ["UNKNOWN"]
+        assert statuses(harness) == ["UNKNOWN"]
     finally:
         go.set()
 
-    async with lab(app, tmp_path) as it:
-        await it.waiting(task)
-        assert questions(it) == [("activity", "OPEN")]
+    async with lab(app, tmp_path) as harness:
+        await harness.waiting(task)
+        assert questions(harness) == [("activity", "OPEN")]
         assert calls == [1]
 
 
@@ -536,15 +536,15 @@ async def test_cancelled_task_waits_for_the_thread_of_a_plain_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await anyio.to_thread.run_sync(inside.wait)
         await app.cancel_task(task)
-        await it.until(lambda: it.engine.consumer.running[1].interrupted_by == "cancelled")
-        assert it.task(task)["status"] == "RUNNING"
+        await harness.until(lambda: harness.engine.consumer.running[1].interrupted_by == "cancelled")
+        assert harness.task(task)["status"] == "RUNNING"
         go.set()
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        assert statuses(it) == ["DONE"]
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        assert statuses(harness) == ["DONE"]
 
 
 async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tmp_path, monkeypatch):
@@ -569,9 +569,9 @@ async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tm
                 await ctx.act(pay)
             go.set()
 
-    async with lab(app, tmp_path) as it:
-        assert (await run(it, turn))["status"] == "DONE"
-        assert (statuses(it), calls) == (["FAILED"], [])
+    async with lab(app, tmp_path) as harness:
+        assert (await run(harness, turn))["status"] == "DONE"
+        assert (statuses(harness), calls) == (["FAILED"], [])
 
 
 # Outcomes of failures
@@ -585,11 +585,11 @@ async def test_retry_after_of_an_act_without_effect_sets_the_next_attempt_time(t
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn)
-        await it.until(lambda: it.trigger(task)["status"] == "PENDING" and statuses(it) == ["FAILED"])
-        assert it.trigger(task)["not_before"] == clock.now() + 900
-        assert it.trigger(task)["error_code"] == "AGENT_UNAVAILABLE"
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn)
+        await harness.until(lambda: harness.trigger(task)["status"] == "PENDING" and statuses(harness) == ["FAILED"])
+        assert harness.trigger(task)["not_before"] == clock.now() + 900
+        assert harness.trigger(task)["error_code"] == "AGENT_UNAVAILABLE"
 
 
 @ON_ASYNCIO
@@ -606,8 +606,8 @@ async def test_refusal_caught_by_the_workflow_is_repeated_without_another_call(t
         if ctx.attempt < 3:
             raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
         assert caught == [("CARD", "declined")] * 3
         assert provider.attempts == [1]
 
@@ -623,6 +623,6 @@ async def test_act_without_effect_caught_by_the_workflow_is_called_again_on_retr
         except NoEffect:
             raise ValueError("not yet") from None
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-2"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-2"
         assert provider.attempts == [1, 2]

@@ -39,10 +39,10 @@ async def test_reversible_action_runs_as_a_step_and_is_not_in_the_ledger(tmp_pat
             raise ValueError("not yet")
         return got
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["ref-1", "ref-2"]
         assert len(provider.calls) == 2
-        assert ledger(it) == []
+        assert ledger(harness) == []
 
 
 # Keys
@@ -58,8 +58,8 @@ async def test_same_act_twice_in_a_turn_is_called_twice_over_all_attempts(tmp_pa
             raise ValueError("not yet")
         return got
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["ref-1", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["ref-1", "ref-2"]
         assert [to for _, _, to in provider.calls] == ["happy birthday"] * 2
         assert len({key for key, _, _ in provider.calls}) == 2
 
@@ -72,8 +72,8 @@ async def test_keyed_act_returns_the_first_result_in_a_later_turn(tmp_path):
         ref = await ctx.act(send, to="ada", key="welcome")
         return Continue([ref]) if ctx.turn == 1 else [*(ctx.state or []), ref]
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         assert result(row) == ["ref-1", "ref-1"]
         assert provider.calls == [(f"activity:{row['id']}:welcome", 1, "ada")]
 
@@ -88,14 +88,14 @@ async def test_act_with_changed_arguments_on_retry_fails_the_task_and_asks_a_per
         if ctx.attempt == 1:
             raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
 
         assert code == "IDEMPOTENCY_CONFLICT"
         assert "with other arguments" in message
         assert len(provider.calls) == 1
-        assert statuses(it) == ["DONE"]
-        assert questions(it) == [("conflict", "OPEN")]
+        assert statuses(harness) == ["DONE"]
+        assert questions(harness) == [("conflict", "OPEN")]
 
 
 async def test_act_key_already_used_by_another_action_is_refused(tmp_path):
@@ -107,8 +107,8 @@ async def test_act_key_already_used_by_another_action_is_refused(tmp_path):
         with pytest.raises(IdempotencyConflict, match="was used before for send"):
             await ctx.act(post, key="it")
 
-    async with lab(app, tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        result(await run(harness, turn))
         assert other.calls == []
 
 
@@ -129,8 +129,8 @@ async def test_act_in_a_concurrent_task_or_a_step_needs_a_key(tmp_path, where):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send_own)
 
-    async with lab(app, tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        result(await run(harness, turn))
         assert len(provider.calls) == 1
 
 
@@ -140,8 +140,8 @@ async def test_act_inside_an_action_needs_a_key(tmp_path):
     send = app.action("send", irreversible=True)(provider)
     entered: list[TaskContext] = []
 
-    @app.action("twofold", irreversible=True)
-    async def twofold(call: Call) -> str:
+    @app.action("pay_twice", irreversible=True)
+    async def pay_twice(call: Call) -> str:
         with pytest.raises(KeyRequired, match="inside a step or an action"):
             await entered[-1].act(send, to="ada")
         await entered[-1].act(send, key="within", to="ada")
@@ -149,13 +149,13 @@ async def test_act_inside_an_action_needs_a_key(tmp_path):
 
     async def turn(ctx: TaskContext) -> Any:
         entered.append(ctx)
-        done = [await ctx.act(twofold), await ctx.act(send, to="ada")]
+        done = [await ctx.act(pay_twice), await ctx.act(send, to="ada")]
         if ctx.attempt == 1:
             raise ValueError("not yet")
         return done
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == ["both", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["both", "ref-2"]
         assert len(provider.calls) == 2
 
 
@@ -164,18 +164,18 @@ async def test_act_place_does_not_depend_on_the_emits_of_the_turn(tmp_path):
     app, provider = App(), Provider()
     send = declare_send(app, provider)
 
-    @app.workflow("noted")
-    async def noted() -> None: ...
+    @app.workflow("notify")
+    async def notify() -> None: ...
 
     async def turn(ctx: TaskContext) -> Any:
         if ctx.attempt == 1:
-            await ctx.emit("noted")
+            await ctx.emit("notify")
             await ctx.act(send)
             raise ValueError("not yet")
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-1"
         assert len(provider.calls) == 1
 
 
@@ -198,14 +198,14 @@ async def test_concurrent_acts_with_the_same_key_share_a_single_call(tmp_path):
                 tasks.start_soon(one)
         return got
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await gate.inside.wait()
         gate.go.set()
 
-        assert result(await it.ended(task)) == ["once"] * 5
+        assert result(await harness.ended(task)) == ["once"] * 5
         assert len(provider.calls) == 1
-        assert acted(it, task) == ["INTENT", "DONE"]
+        assert acted(harness, task) == ["INTENT", "DONE"]
 
 
 async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused(tmp_path):
@@ -221,8 +221,8 @@ async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused
                 await ctx.act(send, to="grace", key="it")
             gate.go.set()
 
-    async with lab(app, tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        result(await run(harness, turn))
         assert [to for _, _, to in provider.calls] == ["ada"]
 
 
@@ -248,8 +248,8 @@ async def test_act_waiting_on_the_same_key_calls_when_the_first_had_no_effect(tm
             gate.go.set()
         return got
 
-    async with lab(app, tmp_path) as it:
-        assert sorted(result(await run(it, turn))) == ["nothing", "ref-2"]
+    async with lab(app, tmp_path) as harness:
+        assert sorted(result(await run(harness, turn))) == ["nothing", "ref-2"]
 
 
 # Results
@@ -270,9 +270,9 @@ async def test_act_with_an_unstorable_result_is_done_and_not_called_again(tmp_pa
 
     config = settings()
     config = replace(config, tasks=replace(config.tasks, result_max_bytes=10_000))
-    async with lab(app, tmp_path, config) as it:
-        got = result(await run(it, turn))
-        [row] = ledger(it)
+    async with lab(app, tmp_path, config) as harness:
+        got = result(await run(harness, turn))
+        [row] = ledger(harness)
 
         assert reason in got["result_unstored"]
         assert (row["status"], row["result_json"]) == ("DONE", None)
@@ -290,9 +290,9 @@ async def test_act_result_mapping_is_returned_whole_and_gives_the_provider_refer
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == {"provider_ref": "ch_7", "amount": 7}
-        assert ledger(it)[0]["provider_ref"] == "ch_7"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == {"provider_ref": "ch_7", "amount": 7}
+        assert ledger(harness)[0]["provider_ref"] == "ch_7"
 
 
 async def test_act_is_done_when_the_returned_mapping_raises_on_get(tmp_path):
@@ -308,9 +308,9 @@ async def test_act_is_done_when_the_returned_mapping_raises_on_get(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == {"id": 7}
-        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", None)]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == {"id": 7}
+        assert [(row["status"], row["provider_ref"]) for row in ledger(harness)] == [("DONE", None)]
 
 
 async def test_refusal_with_an_overlong_invalid_code_is_recorded_as_failed(tmp_path):
@@ -321,10 +321,10 @@ async def test_refusal_with_an_overlong_invalid_code_is_recorded_as_failed(tmp_p
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert (code[:3], len(code), message) == ("?XX", 100, "declined")
-        assert [(row["status"], row["error_code"]) for row in ledger(it)] == [("FAILED", code)]
+        assert [(row["status"], row["error_code"]) for row in ledger(harness)] == [("FAILED", code)]
 
 
 async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_path):
@@ -334,10 +334,10 @@ async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_pa
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send, to="a private letter")
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        [row] = ledger(it)
-        events = "".join(event["payload_json"] for event in it.rows("SELECT payload_json FROM events"))
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
+        [row] = ledger(harness)
+        events = "".join(event["payload_json"] for event in harness.rows("SELECT payload_json FROM events"))
 
         assert "private letter" in row["request_json"]
         assert "private answer" in row["result_json"]
@@ -367,8 +367,8 @@ async def test_act_on_a_full_disk_is_called_once_after_space_is_free(tmp_path, m
                 raise
 
         with anyio.fail_after(PATIENCE):
-            async with lab(app, tmp_path) as it:
-                assert result(await run(it, turn)) == "ref-1"
+            async with lab(app, tmp_path) as harness:
+                assert result(await run(harness, turn)) == "ref-1"
                 assert refused == [0]
                 assert len(provider.calls) == 1
 
@@ -380,17 +380,17 @@ async def test_act_is_not_called_when_the_database_is_read_only(tmp_path):
     reached: list[str] = []
 
     with anyio.fail_after(PATIENCE), pytest.raises(PermissionRefused, match="cannot be written"):
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
 
             async def turn(ctx: TaskContext) -> Any:
-                await it.engine.writer.commit(lambda tx: tx.fetch_value("PRAGMA query_only = 1"))
+                await harness.engine.writer.commit(lambda tx: tx.fetch_value("PRAGMA query_only = 1"))
                 try:
                     return await ctx.act(send)
                 except StorageError as error:
                     reached.append(error.message)
                     raise
 
-            await begin(it, turn)
+            await begin(harness, turn)
             await anyio.sleep_forever()
 
     assert len(reached) == 1
@@ -417,17 +417,17 @@ async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_p
             return scope.cancelled_caught
 
         with anyio.fail_after(PATIENCE):
-            async with lab(app, tmp_path) as it:
-                task_id = await begin(it, turn)
-                await it.until(lambda: it.engine.writer.group_commit.full)
+            async with lab(app, tmp_path) as harness:
+                task_id = await begin(harness, turn)
+                await harness.until(lambda: harness.engine.writer.group_commit.full)
                 scope.cancel()
                 for _ in range(3):  # further writes are refused after the cancellation
                     refused = disk.refused_writes
-                    await it.until(lambda refused=refused: disk.refused_writes > refused)  # type: ignore[misc]
+                    await harness.until(lambda refused=refused: disk.refused_writes > refused)  # type: ignore[misc]
                 disk.free()
 
-                assert result(await it.ended(task_id)) is True
-                assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "ref-1")]
+                assert result(await harness.ended(task_id)) is True
+                assert [(row["status"], row["provider_ref"]) for row in ledger(harness)] == [("DONE", "ref-1")]
 
 
 async def test_call_deadline_counts_from_before_the_intent(tmp_path, monkeypatch):
@@ -449,8 +449,8 @@ async def test_call_deadline_counts_from_before_the_intent(tmp_path, monkeypatch
         return begin_all(self, tx, acts)
 
     monkeypatch.setattr(ActivityEvents, "begin_all", begin_late)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.ended(await begin(it, turn))
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await harness.ended(await begin(harness, turn))
 
     assert deadlines == [deadlines[0], deadlines[0]]
     assert deadlines[0] == clock.now() - 10 + 30
@@ -471,8 +471,8 @@ async def test_act_whose_deadline_passes_during_the_intent_commit_is_not_called(
         return begin_all(self, tx, acts)
 
     monkeypatch.setattr(ActivityEvents, "begin_all", begin_late)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.ended(await begin(it, turn))
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await harness.ended(await begin(harness, turn))
 
         assert provider.calls == []
-        assert statuses(it) == ["FAILED"]
+        assert statuses(harness) == ["FAILED"]

@@ -22,19 +22,19 @@ SECRET = "the private body of the letter"
 RESULT = "the private response of the provider"
 
 
-def texts_by_column(it: Lab) -> dict[str, list[str]]:
+def texts_by_column(harness: Lab) -> dict[str, list[str]]:
     """Return every text value of the database by table and column."""
     found: dict[str, list[str]] = {}
-    for table in it.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
-        for row in it.rows(f"SELECT * FROM {table['name']}"):
+    for table in harness.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"):
+        for row in harness.rows(f"SELECT * FROM {table['name']}"):
             for column, value in row.items():
                 if isinstance(value, str):
                     found.setdefault(f"{table['name']}.{column}", []).append(value)
     return found
 
 
-def columns_with(it: Lab, text: str) -> set[str]:
-    return {column for column, values in texts_by_column(it).items() if any(text in value for value in values)}
+def columns_with(harness: Lab, text: str) -> set[str]:
+    return {column for column, values in texts_by_column(harness).items() if any(text in value for value in values)}
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ async def test_stream_of_a_task_lists_the_activity_events_in_order(tmp_path, ans
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
 
-        assert acted(it, row["id"]) == events
-        assert_records_are_whole(it)
-        history = event_types(it)
+        assert acted(harness, row["id"]) == events
+        assert_records_are_whole(harness)
+        history = event_types(harness)
         assert [event.removeprefix("ACTIVITY_") for event in history] == events
-        calls = it.rows("SELECT * FROM events WHERE type = 'ACTIVITY_INTENT' ORDER BY execution_seq")
+        calls = harness.rows("SELECT * FROM events WHERE type = 'ACTIVITY_INTENT' ORDER BY execution_seq")
         assert [told(call)["attempt"] for call in calls] == list(range(1, events.count("INTENT") + 1))
         assert {told(call)["key"] for call in calls} == {f"activity:{row['id']}:1.1"}
 
 
-def event_types(it: Lab) -> list[str]:
+def event_types(harness: Lab) -> list[str]:
     """Return the event types of the first activity."""
-    with Services(it.path, settings()).reading() as reader:
+    with Services(harness.path, settings()).reading() as reader:
         store = ActivityStore()
         return [event["type"] for event in ActivityListStore().list_history(reader, store.get_by_seq(reader, 1))]
 
@@ -86,8 +86,8 @@ async def test_task_reads_own_activity_events_without_request_or_result(tmp_path
         await ctx.act(send, to=SECRET)
         return [event.data for event in await ctx.events() if event.type.startswith("ACTIVITY")]
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
         key = f"activity:{row['id']}:1.1"
         assert result(row) == [
             {"action": "send", "attempt": 1, "key": key},
@@ -110,11 +110,11 @@ async def test_act_request_and_result_text_are_stored_only_in_the_ledger(tmp_pat
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send, to=SECRET)
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        assert columns_with(it, SECRET) == {"activity_log.request_json"}
-        assert columns_with(it, RESULT) == {"activity_log.result_json"}
-        assert "event_rows.payload_json" in columns_with(it, "msg-7")
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
+        assert columns_with(harness, SECRET) == {"activity_log.request_json"}
+        assert columns_with(harness, RESULT) == {"activity_log.result_json"}
+        assert "event_rows.payload_json" in columns_with(harness, "msg-7")
 
 
 @pytest.mark.parametrize("end", ["answered", "cancelled"])
@@ -125,17 +125,17 @@ async def test_question_about_an_act_shows_the_request_and_stores_no_copy(tmp_pa
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send, to=SECRET)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await it.waiting(task)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await harness.waiting(task)
         [question] = await app.questions()
         assert SECRET in question.question
         if end == "cancelled":
             await app.cancel_task(task)
         await app.answer(question.id, "happened", answered_by="ada")
-        await it.ended(task)
+        await harness.ended(task)
 
-        assert columns_with(it, SECRET) == {"activity_log.request_json"}
+        assert columns_with(harness, SECRET) == {"activity_log.request_json"}
 
 
 async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
@@ -150,17 +150,17 @@ async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
             await ctx.act(pay, key="pay")
             gate.go.set()
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
-        assert acted(it, row["id"]) == ["INTENT", "INTENT", "DONE", "DONE"]
-        rows = it.rows("SELECT activity_seq, type FROM events WHERE activity_seq IS NOT NULL ORDER BY seq")
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
+        assert acted(harness, row["id"]) == ["INTENT", "INTENT", "DONE", "DONE"]
+        rows = harness.rows("SELECT activity_seq, type FROM events WHERE activity_seq IS NOT NULL ORDER BY seq")
         assert [(one["activity_seq"], one["type"][9:]) for one in rows] == [
             (1, "INTENT"),
             (2, "INTENT"),
             (2, "DONE"),
             (1, "DONE"),
         ]
-        assert event_types(it) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
+        assert event_types(harness) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
 
 
 async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
@@ -168,15 +168,15 @@ async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)(Provider(LOST))
 
     @pay.reconcile
-    async def look(call: Any, *, to: Any = None) -> Any:
+    async def find_payment(call: Any, *, to: Any = None) -> Any:
         return Done("pay-7")
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay, to=SECRET)
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
-        [event] = it.rows("SELECT * FROM events WHERE type = 'ACTIVITY_RESOLVED'")
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
+        [event] = harness.rows("SELECT * FROM events WHERE type = 'ACTIVITY_RESOLVED'")
         assert told(event) == {
             "action": "pay",
             "by": "reconcile",
@@ -184,7 +184,7 @@ async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
             "key": f"activity:{row['id']}:1.1",
             "reference": "pay-7",
         }
-        assert columns_with(it, SECRET) == {"activity_log.request_json"}
+        assert columns_with(harness, SECRET) == {"activity_log.request_json"}
 
 
 async def test_done_act_met_again_on_retry_writes_no_event(tmp_path):
@@ -196,8 +196,8 @@ async def test_done_act_met_again_on_retry_writes_no_event(tmp_path):
         if ctx.attempt == 1:
             raise ValueError("not yet")
 
-    async with lab(app, tmp_path) as it:
-        row = await run(it, turn)
-        before, after = ledger(it)[0], stream(it, row["id"])
+    async with lab(app, tmp_path) as harness:
+        row = await run(harness, turn)
+        before, after = ledger(harness)[0], stream(harness, row["id"])
         assert before["calls"] == 1
         assert [type_ for type_ in after if type_.startswith("ACTIVITY")] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]

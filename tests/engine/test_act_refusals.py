@@ -44,8 +44,8 @@ async def test_action_arguments_by_place_are_refused(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(declared, 3)
 
-    async with lab(app, tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
     assert (code, message) == (
         "VALIDATION_ERROR",
         "ctx.act takes the arguments of an action by name, as in ctx.act(pay, amount=3)",
@@ -65,8 +65,8 @@ async def test_action_called_directly_in_a_workflow_is_refused(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await send(to="ada")
 
-    async with lab(app, tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(app, tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
     assert code == "VALIDATION_ERROR"
     assert message.startswith("action send was not called: in a workflow say `await ctx.act(…)`")
     assert provider.calls == []
@@ -85,9 +85,9 @@ async def test_act_refuses_a_function_not_declared_as_an_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay, amount=1)  # type: ignore[call-overload]  # a type checker reports this
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
-        assert ledger(it) == []
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
+        assert ledger(harness) == []
     assert code == "VALIDATION_ERROR"
     assert message.startswith("ctx.act takes an action that was declared with @app.action, or its name; <function pay")
 
@@ -100,9 +100,9 @@ async def test_coroutine_that_a_plain_action_returns_is_awaited_once(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send, to="ada")
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "ref-1"
-        assert statuses(it) == ["DONE"]
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "ref-1"
+        assert statuses(harness) == ["DONE"]
         assert len(provider.calls) == 1
 
 
@@ -121,10 +121,10 @@ async def test_act_in_doubt_is_logged_as_a_warning_with_policy_and_error(tmp_pat
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with capture_logs() as logs:
-            task = await begin(it, turn)
-            await it.waiting(task)
+            task = await begin(harness, turn)
+            await harness.waiting(task)
 
     [warning] = [line for line in logs if line["event"] == "activity.in_doubt"]
     assert (warning["log_level"], warning["action"], warning["key"]) == ("warning", "send", f"activity:{task}:1.1")
@@ -140,7 +140,7 @@ async def test_resend_error_message_after_spent_attempts_names_the_next_attempt(
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        _, message = failure(await run(it, turn, retry=RetryPolicy(max_attempts=2, base=0, cap=0)))
+    async with lab(app, tmp_path) as harness:
+        _, message = failure(await run(harness, turn, retry=RetryPolicy(max_attempts=2, base=0, cap=0)))
     assert message.endswith("; the next attempt calls it again with the same key")
     assert provider.attempts == [1, 2]

@@ -58,18 +58,18 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
     clock = VirtualClock()
     ran: list[str] = []
     path = tmp_path / "agent.db"
-    async with lab(build_app(ran), tmp_path, clock=clock) as it:
-        ids = [(await it.app.emit(name)).id for name in ("hears", "asks", "parent")]
-        talk = await it.app.emit("chat", source="MESSAGE", session_id="ada")
+    async with lab(build_app(ran), tmp_path, clock=clock) as harness:
+        ids = [(await harness.app.emit(name)).id for name in ("hears", "asks", "parent")]
+        talk = await harness.app.emit("chat", source="MESSAGE", session_id="ada")
         for task_id in (*ids, talk.id):
-            await it.waiting(task_id)
-        unread = await it.app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="ada")
-        await it.settled(unread.id)
-        await it.app.signal(ids[0], "other")
-        await it.app.emit("tick", delay=60)
-        await it.app.emit("forever")
-        await it.until(lambda: "forever" in ran)
-        it.engine.stop_now()
+            await harness.waiting(task_id)
+        unread = await harness.app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="ada")
+        await harness.settled(unread.id)
+        await harness.app.signal(ids[0], "other")
+        await harness.app.emit("tick", delay=60)
+        await harness.app.emit("forever")
+        await harness.until(lambda: "forever" in ran)
+        harness.engine.stop_now()
     core = VirtualCore(path, clock)
     core.do(core.schedules.put, ScheduleSpec(id="added", when="every 1m", workflow="tick"), Origin.OPERATOR)
     core.close()
@@ -82,13 +82,13 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
     assert set(cancelled.schedules) == {"declared", "starts", "added"}
     before = len(ran)
     clock.advance(hours=2)
-    async with lab(build_app(ran), tmp_path, clock=clock) as it:
-        await it.until(lambda: it.engine.scheduler.saw_all)
-        await it.idle()
-        live = it.rows("SELECT id, source, workflow FROM triggers WHERE settled_at IS NULL")
-        tasks = it.rows("SELECT DISTINCT status FROM tasks")
-        questions = it.rows("SELECT DISTINCT status FROM questions")
-        schedules = it.rows("SELECT id, status FROM schedules ORDER BY id")
+    async with lab(build_app(ran), tmp_path, clock=clock) as harness:
+        await harness.until(lambda: harness.engine.scheduler.saw_all)
+        await harness.idle()
+        live = harness.rows("SELECT id, source, workflow FROM triggers WHERE settled_at IS NULL")
+        tasks = harness.rows("SELECT DISTINCT status FROM tasks")
+        questions = harness.rows("SELECT DISTINCT status FROM questions")
+        schedules = harness.rows("SELECT id, status FROM schedules ORDER BY id")
 
     assert (ran[before:], live) == ([], [])
     assert (tasks, questions) == ([{"status": "CANCELLED"}], [{"status": "WITHDRAWN"}])
@@ -103,29 +103,29 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
 async def test_cancel_all_on_a_running_app_still_runs_later_triggers(tmp_path):
     """The cancel covers running, claimed, delayed and waiting work, and schedules."""
     ran: list[str] = []
-    async with lab(build_app(ran), tmp_path, settings(concurrency=2)) as it:
-        hears = (await it.app.emit("hears")).id
-        await it.waiting(hears)
-        running = [(await it.app.emit("forever")).id for _ in range(2)]
-        await it.until(lambda: ran.count("forever") == 2)
-        claimed = (await it.app.emit("tick")).id
-        later = (await it.app.emit("tick", delay=60)).id
-        await it.idle_window()
+    async with lab(build_app(ran), tmp_path, settings(concurrency=2)) as harness:
+        hears = (await harness.app.emit("hears")).id
+        await harness.waiting(hears)
+        running = [(await harness.app.emit("forever")).id for _ in range(2)]
+        await harness.until(lambda: ran.count("forever") == 2)
+        claimed = (await harness.app.emit("tick")).id
+        later = (await harness.app.emit("tick", delay=60)).id
+        await harness.idle_window()
         begun = len(ran)
 
-        work = await it.app.cancel_all("wiped")
+        work = await harness.app.cancel_all("wiped")
 
         assert set(work.triggers) >= {*running, claimed, later}
         assert set(work.tasks) == {hears, *running}
         assert set(work.schedules) == {"declared", "starts"}
         for trigger_id in work.triggers:
-            row = await it.settled(trigger_id)
+            row = await harness.settled(trigger_id)
             assert (row["status"], row["reason"]) == ("DONE", "wiped"), row
-        await it.idle()
+        await harness.idle()
         assert ran[begun:] == []
-        assert {row["status"] for row in it.rows("SELECT status FROM schedules")} == {"PAUSED"}
-        assert it.rows("SELECT 1 FROM tasks WHERE ended_at IS NULL") == []
-        await it.settled((await it.app.emit("tick")).id)
+        assert {row["status"] for row in harness.rows("SELECT status FROM schedules")} == {"PAUSED"}
+        assert harness.rows("SELECT 1 FROM tasks WHERE ended_at IS NULL") == []
+        await harness.settled((await harness.app.emit("tick")).id)
         assert ran[begun:] == ["tick"]
 
 
@@ -140,10 +140,10 @@ async def test_cancel_all_inside_a_workflow_cancels_the_caller_and_may_keep_sche
         answers.append(await app.cancel_all(with_schedules=False))
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         wiper = (await app.emit("wipes")).id
-        await it.settled(wiper)
-        statuses = it.rows("SELECT DISTINCT status FROM schedules")
+        await harness.settled(wiper)
+        statuses = harness.rows("SELECT DISTINCT status FROM schedules")
 
     assert (wiper in answers[0].triggers, answers[0].schedules) == (True, [])
     assert statuses == [{"status": "ACTIVE"}]

@@ -64,9 +64,9 @@ async def test_blocked_loop_is_logged_once_for_each_block_while_blocked(tmp_path
                 while len(events_of("loop.answers", logs)) < answers:  # noqa: ASYNC110 - a log has no event to wait on
                     await anyio.sleep(0.01)
 
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             emitted = await app.emit("blocking")
-            await it.settled(emitted.id)
+            await harness.settled(emitted.id)
 
     assert counts == [1, 2]
     lines = events_of("loop.blocked", logs)
@@ -83,10 +83,10 @@ async def test_blocked_loop_soon_after_a_report_is_only_counted(tmp_path, monkey
     seen = threading.Event()
 
     with capture_logs() as logs:
-        async with lab(App(), tmp_path) as it:
-            await it.until(lambda: len(watchdog_threads()) == 1)
+        async with lab(App(), tmp_path) as harness:
+            await harness.until(lambda: len(watchdog_threads()) == 1)
             until_warned(logs)
-            await it.until(lambda: len(events_of("loop.answers", logs)) == 1)
+            await harness.until(lambda: len(events_of("loop.answers", logs)) == 1)
             seen.wait(2.0)
             count = len(events_of("loop.blocked", logs))
             await anyio.sleep(0.1)
@@ -99,8 +99,8 @@ async def test_blocked_loop_soon_after_a_report_is_only_counted(tmp_path, monkey
 
 async def test_blocked_loop_by_host_code_is_logged_without_a_workflow(tmp_path):
     with capture_logs() as logs:
-        async with lab(App(), tmp_path) as it:
-            await it.until(lambda: len(watchdog_threads()) == 1)
+        async with lab(App(), tmp_path) as harness:
+            await harness.until(lambda: len(watchdog_threads()) == 1)
             until_warned(logs)
             count = len(events_of("loop.blocked", logs))
 
@@ -116,8 +116,8 @@ async def test_responsive_loop_logs_nothing_and_the_watch_thread_ends_with_the_e
         await anyio.sleep(0.5)
 
     with capture_logs() as logs:
-        async with lab(app, tmp_path) as it:
-            await it.settled((await app.emit("yielding")).id)
+        async with lab(app, tmp_path) as harness:
+            await harness.settled((await app.emit("yielding")).id)
             assert len(watchdog_threads()) == 1
 
     assert watchdog_threads() == []
@@ -141,8 +141,8 @@ async def test_blocked_loop_by_a_child_task_past_the_timeout_fails_the_attempt(t
                 group.start_soon(child)
             return "ended"
 
-        async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit("blocking")).id)
+        async with lab(app, tmp_path) as harness:
+            row = await harness.settled((await app.emit("blocking")).id)
 
     [line] = events_of("loop.blocked", logs)
     assert (line["workflow"], line["trigger"], counts) == ("blocking", row["id"], [1])
@@ -174,8 +174,8 @@ async def test_waiting_workflow_does_not_time_out_while_another_blocks_the_loop(
             with anyio.CancelScope(shield=True):
                 await over.wait()
 
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             await app.emit("blocking")
-            row = await it.settled((await app.emit("waiting")).id)
+            row = await harness.settled((await app.emit("waiting")).id)
 
     assert row["status"] == "DONE"

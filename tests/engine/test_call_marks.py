@@ -159,11 +159,11 @@ async def test_acts_of_the_same_commit_share_a_single_call_mark_write(tmp_path: 
         seen.append(None if note is None else note.call_mark)
         return n
 
-    async with lab(build_app(provider, together=TASKS), tmp_path, settings(concurrency=TASKS)) as it:
+    async with lab(build_app(provider, together=TASKS), tmp_path, settings(concurrency=TASKS)) as harness:
         for n in range(TASKS):
-            await it.app.emit("pays", {"n": n})
-        await it.until(lambda: len(it.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")) == TASKS)
-        [row] = it.rows("SELECT value FROM facts WHERE name = 'call_mark'")
+            await harness.app.emit("pays", {"n": n})
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")) == TASKS)
+        [row] = harness.rows("SELECT value FROM facts WHERE name = 'call_mark'")
 
     assert len(seen) == TASKS
     assert None not in seen
@@ -191,9 +191,9 @@ async def test_call_mark_failed_in_the_writer_is_retried_once_by_the_call(tmp_pa
         calls.append(call.attempt)
         return n
 
-    async with lab(build_app(provider), tmp_path) as it:
-        await it.ended((await it.app.emit("pays", {"n": 1})).id)
-        rows = it.rows("SELECT type FROM events WHERE type LIKE 'ACTIVITY%' ORDER BY seq")
+    async with lab(build_app(provider), tmp_path) as harness:
+        await harness.ended((await harness.app.emit("pays", {"n": 1})).id)
+        rows = harness.rows("SELECT type FROM events WHERE type LIKE 'ACTIVITY%' ORDER BY seq")
 
     first, second = threads[:2]
     assert (first, second != first) == ("craftcore-writer", True)

@@ -92,10 +92,10 @@ async def test_workflow_awaits_the_result_of_any_callable(tmp_path):
     names = {kind: kind.replace(" ", "_") for kind in CALLABLES}
     for kind, name in names.items():
         app.declare(name, CALLABLES[kind], max_attempts=1)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for kind, name in names.items():
             assert await (await app.emit(name, {"a": 1})).result() == 2, kind
-            assert it.app.workflows[name].payload_type.__struct_fields__[0] == "a", kind
+            assert harness.app.workflows[name].payload_type.__struct_fields__[0] == "a", kind
 
 
 @ON_ASYNCIO
@@ -108,9 +108,9 @@ async def test_step_awaits_the_result_of_any_callable(tmp_path, executor):
             return 2
         return await ctx.step("add", CALLABLES[kind], 1, executor=executor)
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for kind in CALLABLES:
-            assert result(await run(it, partial(turn_of, kind=kind))) == 2, kind
+            assert result(await run(harness, partial(turn_of, kind=kind))) == 2, kind
 
 
 @ON_ASYNCIO
@@ -167,8 +167,8 @@ async def test_awaited_result_has_the_type_inside_its_annotation(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return type(await ctx.step("late", late)).__name__
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "tuple"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "tuple"
 
 
 async def test_wrapped_async_workflow_is_cancelled_at_its_timeout(tmp_path):
@@ -179,8 +179,8 @@ async def test_wrapped_async_workflow_is_cancelled_at_its_timeout(tmp_path):
     async def slow() -> None:
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("slow")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("slow")).id)
         assert row["error_message"] == "slow did not end within 0.05 s"
 
 
@@ -195,8 +195,8 @@ async def test_timeout_of_a_step_interrupts_a_wrapped_async_function(tmp_path):
             await ctx.step("slow", slow, timeout=0.05)
         return "went on"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "went on"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "went on"
 
 
 @ON_ASYNCIO
@@ -212,8 +212,8 @@ async def test_failure_of_an_awaitable_that_a_plain_step_returned_is_retried_by_
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.step("fail", lambda: fail(), retry=RetryPolicy(max_attempts=3, base=0))
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == 3
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == 3
 
 
 @ON_ASYNCIO
@@ -234,8 +234,8 @@ async def test_wrapped_async_action_is_called_once_and_its_reference_recorded(tm
             raise ValueError("again")
         return done
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "paid-3"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "paid-3"
     assert calls == [3]
 
 
@@ -258,8 +258,8 @@ async def test_doubt_about_a_wrapped_async_action_is_reconciled_by_a_wrapped_fun
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "found"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "found"
 
 
 @ON_ASYNCIO
@@ -282,8 +282,8 @@ async def test_coroutine_of_a_cancelled_plain_step_is_closed_and_never_runs(tmp_
             proceed.set()
         return "went on"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "went on"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "went on"
     assert not ran
     assert not [one for one in recwarn if "never awaited" in str(one.message)]
 
@@ -293,8 +293,8 @@ async def test_function_that_returns_an_awaitable_is_refused_in_a_worker_process
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.step("wait", functions.return_awaitable, executor="process")
 
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn)) == (
+    async with lab(App(), tmp_path) as harness:
+        assert failure(await run(harness, turn)) == (
             "VALIDATION_ERROR",
             "the function of step wait returned something to await, and a worker process has no event loop: leave out "
             'executor="process", or make it a plain function',
@@ -307,8 +307,8 @@ async def test_mock_is_a_function_for_a_step(tmp_path, mock):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.step("mock", mock, 1)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == 3
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == 3
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,15 @@ async def test_child_result_can_be_awaited_again_after_a_timeout(tmp_path):
                 results.append("not yet")
         return [*results, await child.result(str)]
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         parent_id = (await app.emit("parent")).id
         two_ended = "SELECT 1 FROM waits WHERE kind = 'child' AND resolved_by = 'timer'"
-        await it.until(lambda: len(it.rows(two_ended)) == 2)
-        [row] = it.rows("SELECT id FROM tasks WHERE workflow = 'slow'")
+        await harness.until(lambda: len(harness.rows(two_ended)) == 2)
+        [row] = harness.rows("SELECT id FROM tasks WHERE workflow = 'slow'")
         await app.signal(row["id"], "go", "done")
 
-        assert (await it.ended(parent_id))["result_json"] == '["not yet","not yet","done","done"]'
-        assert len(it.rows("SELECT 1 FROM waits WHERE kind = 'child'")) == 3
+        assert (await harness.ended(parent_id))["result_json"] == '["not yet","not yet","done","done"]'
+        assert len(harness.rows("SELECT 1 FROM waits WHERE kind = 'child'")) == 3
 
 
 async def test_child_failure_carries_status_code_and_message_to_the_parent(tmp_path):
@@ -59,8 +59,8 @@ async def test_child_failure_carries_status_code_and_message_to_the_parent(tmp_p
         except ChildFailed as failed:
             return [failed.details["id"] == child.id, *(failed.details[word] for word in ("status", "code", "message"))]
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("parent")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("parent")).id)
         assert json.loads(row["result_json"]) == [True, "FAILED", "BROKEN", "it never will"]
 
 
@@ -101,20 +101,20 @@ STATES = "SELECT workflow, status FROM tasks WHERE workflow <> 'parent' ORDER BY
 @pytest.mark.parametrize("ending", ["returns", "fails", "is cancelled"])
 async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, ending):
     app = build_family(anyio.Event())
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         parent = await app.emit("parent", {"on_parent_end": "cancel", "ending": ending})
-        await it.until(lambda: len([row for row in it.rows(STATES) if row["status"] == "WAITING"]) == 3)
-        await it.waiting(parent.id)
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: len([row for row in harness.rows(STATES) if row["status"] == "WAITING"]) == 3)
+        await harness.waiting(parent.id)
+        await harness.until(lambda: harness.engine.running == 1)
         if ending == "is cancelled":
             await parent.cancel()
         else:
             await app.signal(parent.id, "end")
-        await it.ended(parent.id)
-        await it.until(lambda: {row["status"] for row in it.rows(STATES)} == {"CANCELLED"})
+        await harness.ended(parent.id)
+        await harness.until(lambda: {row["status"] for row in harness.rows(STATES)} == {"CANCELLED"})
 
-        assert sorted(row["workflow"] for row in it.rows(STATES)) == ["middle", "runs", "waits", "waits", "waits"]
-        assert {row["reason"] for row in it.rows("SELECT reason FROM tasks WHERE parent_id IS NOT NULL")} == {
+        assert sorted(row["workflow"] for row in harness.rows(STATES)) == ["middle", "runs", "waits", "waits", "waits"]
+        assert {row["reason"] for row in harness.rows("SELECT reason FROM tasks WHERE parent_id IS NOT NULL")} == {
             "its parent has ended"
         }
 
@@ -138,22 +138,22 @@ async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
     gate = anyio.Event()
     works = "SELECT workflow, status FROM tasks WHERE parent_id IS NOT NULL ORDER BY workflow, status"
     later = "SELECT due_at FROM triggers WHERE status = 'PENDING' AND due_at > created_at + 1000"
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         parent = await app.emit("parent-of-all")
         lively = [("middle", "WAITING"), ("runs", "RUNNING"), ("waits", "RUNNING"), *(("waits", "WAITING"),) * 2]
-        await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
-        await it.until(lambda: it.engine.running == 2)
-        [due] = it.rows(later)
+        await harness.until(lambda: [tuple(row.values()) for row in harness.rows(works)] == lively)
+        await harness.until(lambda: harness.engine.running == 2)
+        [due] = harness.rows(later)
         gate.set()
-        await it.ended(parent.id)
-        await it.until(lambda: {row["status"] for row in it.rows(works)} == {"CANCELLED"})
+        await harness.ended(parent.id)
+        await harness.until(lambda: {row["status"] for row in harness.rows(works)} == {"CANCELLED"})
 
         is_mended = True
         await app.retry_task(parent.id)
 
-        await it.waiting(parent.id)
-        await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
-        assert it.rows(later) == [due]
+        await harness.waiting(parent.id)
+        await harness.until(lambda: [tuple(row.values()) for row in harness.rows(works)] == lively)
+        assert harness.rows(later) == [due]
         released.set()  # otherwise the engine waits for the running child at its stop
 
 
@@ -174,32 +174,32 @@ async def test_retry_is_refused_while_a_child_is_still_being_cancelled(tmp_path)
         await anyio.sleep_forever()
 
     ran = anyio.Event()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         work = await app.emit("parent")
         await ran.wait()
-        await it.waiting(work.id)
+        await harness.waiting(work.id)
         await app.signal(work.id, "end")
-        await it.ended(work.id)
+        await harness.ended(work.id)
         with pytest.raises(StateRefused, match="is still being cancelled with it: retry once that has ended"):
             await app.retry_task(work.id)
-        assert it.task(work.id)["status"] == "FAILED"
+        assert harness.task(work.id)["status"] == "FAILED"
         gate.set()
-        [child] = it.rows("SELECT id FROM tasks WHERE workflow = 'slow'")
-        assert (await it.ended(child["id"]))["status"] == "CANCELLED"
+        [child] = harness.rows("SELECT id FROM tasks WHERE workflow = 'slow'")
+        assert (await harness.ended(child["id"]))["status"] == "CANCELLED"
         await app.retry_task(work.id)
-        assert (await it.ended(work.id))["status"] == "FAILED"
+        assert (await harness.ended(work.id))["status"] == "FAILED"
 
 
 async def test_abandoned_children_continue_after_their_parent(tmp_path):
     gate = anyio.Event()
     app = build_family(gate)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         parent = await app.emit("parent", {"on_parent_end": "abandon", "ending": "returns"})
-        await it.waiting(parent.id)
+        await harness.waiting(parent.id)
         await app.signal(parent.id, "end")
-        await it.ended(parent.id)
-        await it.until(lambda: len([row for row in it.rows(STATES) if row["status"] == "WAITING"]) == 3)
-        assert "CANCELLED" not in {row["status"] for row in it.rows(STATES)}
+        await harness.ended(parent.id)
+        await harness.until(lambda: len([row for row in harness.rows(STATES) if row["status"] == "WAITING"]) == 3)
+        assert "CANCELLED" not in {row["status"] for row in harness.rows(STATES)}
         gate.set()
 
 

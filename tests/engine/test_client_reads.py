@@ -17,11 +17,11 @@ async def test_open_questions_are_listed_and_answered_without_a_known_id(tmp_pat
     async def ask(ctx: TaskContext, question: str) -> str | None:
         return await ctx.ask(question, ["yes", "no"])
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         first = await app.emit("ask", {"question": "Now?"})
-        await it.until(lambda: len(it.rows("SELECT 1 FROM questions")) == 1)
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM questions")) == 1)
         second = await app.emit("ask", {"question": "Later?"})
-        await it.until(lambda: len(it.rows("SELECT 1 FROM questions")) == 2)
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM questions")) == 2)
 
         asked = await app.questions()
         assert [(one.task_id, one.question, one.options) for one in asked] == [
@@ -32,7 +32,7 @@ async def test_open_questions_are_listed_and_answered_without_a_known_id(tmp_pat
         await app.answer(asked[0].id, "yes", answered_by="ada")
 
         assert [one.task_id for one in await app.questions()] == [second.id]
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")))
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM tasks WHERE ended_at IS NOT NULL")))
         task = await app.task(first.id)
         assert task is not None
         assert (task.status, task.result_json) == ("DONE", '"yes"')

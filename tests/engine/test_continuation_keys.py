@@ -21,9 +21,9 @@ async def test_task_with_the_longest_allowed_id_runs_the_next_turn(tmp_path):
     async def loop(ctx: TaskContext) -> Any:
         return Continue(1) if ctx.turn == 1 else "done"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many([TriggerSpec(workflow="loop", id=longest)])
-        assert (await it.ended(longest))["status"] == "DONE"
+        assert (await harness.ended(longest))["status"] == "DONE"
 
 
 async def test_dedup_key_of_a_future_turn_is_refused_in_emit(tmp_path):
@@ -38,6 +38,6 @@ async def test_dedup_key_of_a_future_turn_is_refused_in_emit(tmp_path):
             await ctx.emit("loop", dedup_key=f"turn:{ctx.task_id}:2")
         return Continue(1)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("loop")
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"

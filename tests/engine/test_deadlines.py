@@ -26,14 +26,14 @@ pytestmark = pytest.mark.anyio
 HOUR = 3600.0
 
 
-async def assert_failed_at_deadline(it: Lab, clock: VirtualClock, task_id: str) -> None:
+async def assert_failed_at_deadline(harness: Lab, clock: VirtualClock, task_id: str) -> None:
     """Advance the clock by an hour and assert that the task has failed without another run."""
     clock.advance(hours=1)
-    it.engine.ring(schedules=False)
-    row = await it.ended(task_id)
+    harness.engine.ring(schedules=False)
+    row = await harness.ended(task_id)
     assert (row["status"], row["error_code"]) == ("FAILED", "AGENT_TIMEOUT")
     assert row["error_message"].endswith("the task did not end before its deadline")
-    assert not it.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+    assert not harness.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
 
 
 WAITS: list[Callable[[TaskContext], Awaitable[object]]] = [
@@ -55,12 +55,12 @@ async def test_waiting_task_fails_at_the_deadline(tmp_path, wait):
         assert ctx.deadline == datetime.fromtimestamp(NEW_YEAR + HOUR, UTC)
         await wait(ctx)
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         emitted = await app.emit("waits")
-        await it.waiting(emitted.id)
-        await assert_failed_at_deadline(it, clock, emitted.id)
+        await harness.waiting(emitted.id)
+        await assert_failed_at_deadline(harness, clock, emitted.id)
         assert entered == ["FIRST"]
-        assert not it.rows("SELECT 1 FROM questions WHERE status = 'OPEN'")
+        assert not harness.rows("SELECT 1 FROM questions WHERE status = 'OPEN'")
 
 
 @ON_ASYNCIO
@@ -77,15 +77,15 @@ async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(t
             return await (await ctx.start_child("child")).result()
         return Continue(None, after=86_400) if kind == "after" else Continue(None, on="message")
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         ids = [(await app.emit("waits", {"kind": kind})).id for kind in ("child", "after", "on")]
         for task_id in ids:
-            await it.waiting(task_id)
+            await harness.waiting(task_id)
         clock.advance(hours=1)
-        it.engine.ring(schedules=False)
+        harness.engine.ring(schedules=False)
         for task_id in ids:
-            assert (await it.ended(task_id))["error_code"] == "AGENT_TIMEOUT"
-        [row] = it.rows("SELECT status FROM tasks WHERE workflow = 'child'")
+            assert (await harness.ended(task_id))["error_code"] == "AGENT_TIMEOUT"
+        [row] = harness.rows("SELECT status FROM tasks WHERE workflow = 'child'")
         assert row["status"] == "WAITING", "the end of a child wakes its parent"
 
 
@@ -99,10 +99,10 @@ async def test_task_with_a_retry_after_the_deadline_fails_at_the_deadline(tmp_pa
         entered.append(ctx.resume)
         raise Snooze(until=NEW_YEAR + 86_400) if kind == "snooze" else ValueError("not yet")
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         emitted = await app.emit("later")
-        await it.until(lambda: it.trigger(emitted.id)["not_before"] == NEW_YEAR + HOUR)
-        await assert_failed_at_deadline(it, clock, emitted.id)
+        await harness.until(lambda: harness.trigger(emitted.id)["not_before"] == NEW_YEAR + HOUR)
+        await assert_failed_at_deadline(harness, clock, emitted.id)
         assert entered == ["FIRST"]
 
 
@@ -117,9 +117,9 @@ async def test_running_turn_is_cancelled_at_the_task_deadline_and_not_retried(tm
         finally:
             unwound.append(ctx.attempt)
 
-    async with lab(app, tmp_path, clock=VirtualClock()) as it:
+    async with lab(app, tmp_path, clock=VirtualClock()) as harness:
         emitted = await app.emit("runs")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["status"], row["error_code"], unwound) == ("FAILED", "AGENT_TIMEOUT", [1])
 
 
@@ -135,9 +135,9 @@ async def test_context_deadline_is_none_without_deadline_or_timeout(tmp_path):
     async def timed(ctx: TaskContext) -> bool:
         return ctx.deadline is not None and abs(ctx.deadline.timestamp() - time.time() - 3600) < 600
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for name in ("free", "timed"):
-            assert (await it.ended((await app.emit(name)).id))["result_json"] == "true"
+            assert (await harness.ended((await app.emit(name)).id))["result_json"] == "true"
 
 
 # Timeouts of attempts
@@ -199,17 +199,17 @@ async def test_hanging_workflow_ends_at_the_timeout_and_frees_the_place_and_sess
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         hung = (await app.emit("hangs", session_id="s")).id
         behind = (await app.emit("quick", session_id="s")).id
-        row = await it.settled(hung)
+        row = await harness.settled(hung)
         assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "AGENT_TIMEOUT", 2)
         assert row["error_message"] == "hangs did not end within 0.05 s"
-        error = it.response(hung)["error"]
+        error = harness.response(hung)["error"]
         assert (error["retryable"], error["details"]) == (True, {"timeout_ms": 50})
-        codes = it.rows("SELECT error_code FROM executions WHERE trigger_id = :id", id=hung)
+        codes = harness.rows("SELECT error_code FROM executions WHERE trigger_id = :id", id=hung)
         assert codes == [{"error_code": "AGENT_TIMEOUT"}] * 2
-        assert (await it.settled(behind))["status"] == "DONE"
+        assert (await harness.settled(behind))["status"] == "DONE"
 
 
 async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_return(tmp_path):
@@ -225,16 +225,16 @@ async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_retur
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         hung = (await app.emit("unstoppable", session_id="s")).id
         behind = (await app.emit("quick", session_id="s")).id
         # Wait until the timeout has passed.
-        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
-        assert it.trigger(behind)["attempts"] == 0
+        await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
+        assert harness.trigger(behind)["attempts"] == 0
         gate.set()
-        assert (await it.settled(hung))["error_code"] == "AGENT_TIMEOUT"
-        assert it.response(hung)["error"]["details"] == {"timeout_ms": 1500}
-        assert (await it.settled(behind))["status"] == "DONE"
+        assert (await harness.settled(hung))["error_code"] == "AGENT_TIMEOUT"
+        assert harness.response(hung)["error"]["details"] == {"timeout_ms": 1500}
+        assert (await harness.settled(behind))["status"] == "DONE"
 
 
 @ON_ASYNCIO
@@ -251,12 +251,12 @@ async def test_plain_step_past_the_timeout_keeps_the_result_for_the_next_attempt
     async def task(ctx: TaskContext) -> str:
         return await ctx.step("unstoppable", unstoppable)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         hung = (await app.emit("task")).id
-        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
+        await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
         gate.set()
-        assert (await it.ended(hung))["result_json"] == '"done after all"'
-        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert (await harness.ended(hung))["result_json"] == '"done after all"'
+        codes = harness.rows("SELECT error_code FROM executions ORDER BY seq")
         assert (codes, ran) == ([{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}], [1])
 
 
@@ -269,11 +269,11 @@ async def test_shielded_workflow_that_completes_after_the_timeout_is_done(tmp_pa
             await is_over.wait()
         return "it is done"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("careful")
-        await it.until(lambda: any(run.is_over for run in it.engine.consumer.running.values()))
+        await harness.until(lambda: any(run.is_over for run in harness.engine.consumer.running.values()))
         is_over.set()
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_workflow_with_many_cancelled_scopes_is_not_stopped(tmp_path):
@@ -286,9 +286,9 @@ async def test_workflow_with_many_cancelled_scopes_is_not_stopped(tmp_path):
                 await anyio.sleep_forever()
         return 1_500
 
-    async with lab(app, tmp_path) as it:
-        await it.settled((await app.emit("polls")).id)
-        assert it.rows("SELECT status FROM executions") == [{"status": "success"}]
+    async with lab(app, tmp_path) as harness:
+        await harness.settled((await app.emit("polls")).id)
+        assert harness.rows("SELECT status FROM executions") == [{"status": "success"}]
 
 
 async def test_workflow_that_ignores_cancellation_is_still_cancelled(tmp_path):
@@ -299,11 +299,11 @@ async def test_workflow_that_ignores_cancellation_is_still_cancelled(tmp_path):
         began.set()
         await suppress_all_cancels()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("unstoppable")
         await began.wait()
         await app.cancel(emitted.id)
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
         assert (row["status"], row["error_code"]) == ("DONE", "WORKFLOW_ABORTED")
 
 
@@ -319,8 +319,8 @@ async def test_timeout_inside_a_trio_nursery_is_recorded_as_a_timeout(tmp_path):
             group.start_soon(trio.sleep_forever)
             group.start_soon(trio.sleep_forever)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("nursery")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("nursery")).id)
         assert row["error_code"] == "AGENT_TIMEOUT", row["error_message"]
 
 
@@ -333,10 +333,10 @@ async def test_fallback_after_an_agent_that_ignored_the_timeout_is_not_timed_out
         await anyio.lowlevel.checkpoint()
         return "done instead"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         hung = (await app.emit("hangs")).id
-        assert (await it.settled(hung))["status"] == "DONE"
-        assert it.response(hung)["payload"] == "done instead"
+        assert (await harness.settled(hung))["status"] == "DONE"
+        assert harness.response(hung)["payload"] == "done instead"
 
 
 # Code that blocks the event loop, so that no timer fires
@@ -392,8 +392,8 @@ async def test_workflow_that_blocks_the_loop_past_the_timeout_times_out(tmp_path
     app = App()
     app.declare("blocks", blocks, timeout=0.2, max_attempts=1)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("blocks")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("blocks")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
         assert row["error_message"] == "blocks did not end within 0.2 s: it blocked the event loop"
 
@@ -411,10 +411,10 @@ async def test_step_that_blocks_the_loop_past_the_timeout_is_not_run_again(tmp_p
     async def task(ctx: TaskContext) -> str:
         return await ctx.step("slow", slow)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("task")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("task")).id)
         assert (row["status"], row["result_json"], ran) == ("DONE", '"done after all"', [1])
-        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        codes = harness.rows("SELECT error_code FROM executions ORDER BY seq")
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
@@ -432,11 +432,11 @@ async def test_act_that_blocks_the_loop_past_the_timeout_is_done_once(tmp_path):
         result: str = await ctx.act("pay")
         return result
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("task")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("task")).id)
         assert (row["status"], row["result_json"], len(called)) == ("DONE", '"paid"', 1)
-        assert it.rows("SELECT status FROM activity_log") == [{"status": "DONE"}]
-        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        assert harness.rows("SELECT status FROM activity_log") == [{"status": "DONE"}]
+        codes = harness.rows("SELECT error_code FROM executions ORDER BY seq")
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
@@ -444,8 +444,8 @@ async def test_workflow_that_blocks_the_loop_within_the_timeout_is_done(tmp_path
     app = App()
     app.declare("blocks", block_and_await_before_the_timer, timeout=HOUR)
 
-    async with lab(app, tmp_path) as it:
-        assert (await it.settled((await app.emit("blocks")).id))["status"] == "DONE"
+    async with lab(app, tmp_path) as harness:
+        assert (await harness.settled((await app.emit("blocks")).id))["status"] == "DONE"
 
 
 async def test_shielded_workflow_does_not_time_out_while_another_blocks_the_loop(tmp_path):
@@ -464,7 +464,7 @@ async def test_shielded_workflow_does_not_time_out_while_another_blocks_the_loop
         block_thread(0.8)
         is_over.set()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         careful_id = (await app.emit("careful")).id
         await app.emit("blocks")
-        assert (await it.settled(careful_id))["status"] == "DONE"
+        assert (await harness.settled(careful_id))["status"] == "DONE"

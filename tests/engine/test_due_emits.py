@@ -69,14 +69,14 @@ class Gates:
         return app
 
 
-async def wait_for_lock(it: Lab) -> None:
+async def wait_for_lock(harness: Lab) -> None:
     """Wait until the writer waits for the write lock in a commit."""
-    await it.until(lambda: it.engine.writer.lock_wait.since is not None)
+    await harness.until(lambda: harness.engine.writer.lock_wait.since is not None)
 
 
-def assert_at_rest(it: Lab) -> None:
+def assert_at_rest(harness: Lab) -> None:
     """Assert that no slot or lane is reserved."""
-    assert (it.engine.consumer.slots.taken, it.engine.feeder.starting) == (0, set())
+    assert (harness.engine.consumer.slots.taken, harness.engine.feeder.starting) == (0, set())
 
 
 @ON_ASYNCIO
@@ -85,18 +85,18 @@ async def test_trigger_emitted_to_an_idle_engine_is_started_in_the_emit_commit(t
 
     @app.workflow("work")
     async def work() -> None:
-        seen.extend(look(it.path, "SELECT status, attempts, starts FROM triggers"))
-        seen.extend(look(it.path, "SELECT status FROM executions"))
+        seen.extend(look(harness.path, "SELECT status, attempts, starts FROM triggers"))
+        seen.extend(look(harness.path, "SELECT status FROM executions"))
 
-    async with lab(app, tmp_path) as it:
-        await it.idle()
-        commits = it.engine.writer.group_commit.commits
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
+        commits = harness.engine.writer.group_commit.commits
         emitted = await app.emit("work")
         assert (emitted.created, emitted.status) == (True, TriggerStatus.CLAIMED)
-        await it.settled(emitted.id)
-        await it.idle()
-        assert it.engine.writer.group_commit.commits == commits + 2, "emit with start, and settle"
-        assert_at_rest(it)
+        await harness.settled(emitted.id)
+        await harness.idle()
+        assert harness.engine.writer.group_commit.commits == commits + 2, "emit with start, and settle"
+        assert_at_rest(harness)
     assert seen == [{"status": "CLAIMED", "attempts": 1, "starts": 1}, {"status": "incomplete"}]
 
 
@@ -104,43 +104,43 @@ async def test_trigger_emitted_to_an_idle_engine_is_started_in_the_emit_commit(t
 async def test_trigger_emitted_while_every_slot_is_taken_is_not_started(tmp_path):
     gates = Gates("first")
     app = gates.app()
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        await it.idle()
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
+        await harness.idle()
         await app.emit("work", {"name": "first"})
-        await it.until(lambda: gates.begun_names == ["first"])
+        await harness.until(lambda: gates.begun_names == ["first"])
         second = await app.emit("work", {"name": "second"})
-        assert (second.status, it.trigger(second.id)["starts"]) == (TriggerStatus.CLAIMED, 0)
+        assert (second.status, harness.trigger(second.id)["starts"]) == (TriggerStatus.CLAIMED, 0)
         gates.gates["first"].set()
-        await it.settled(second.id)
-        await it.idle()
-        assert_at_rest(it)
+        await harness.settled(second.id)
+        await harness.idle()
+        assert_at_rest(harness)
 
 
-async def hold_starts(it: Lab) -> None:
-    it.engine.hold_starts()
+async def hold_starts(harness: Lab) -> None:
+    harness.engine.hold_starts()
 
 
-async def begin_stop(it: Lab) -> None:
-    it.engine.consumer.stopping = True
+async def begin_stop(harness: Lab) -> None:
+    harness.engine.consumer.stopping = True
 
 
-async def run_a_suspect(it: Lab) -> None:
-    [claim] = it.engine.held_claims
-    it.engine.consumer.exclusive.begin(claim, 1)
+async def run_a_suspect(harness: Lab) -> None:
+    [claim] = harness.engine.held_claims
+    harness.engine.consumer.exclusive.begin(claim, 1)
 
 
-async def outlive_a_suspect(it: Lab) -> None:
-    await run_a_suspect(it)
-    exclusive = it.engine.consumer.exclusive
+async def outlive_a_suspect(harness: Lab) -> None:
+    await run_a_suspect(harness)
+    exclusive = harness.engine.consumer.exclusive
     exclusive._alone, exclusive._outlived = None, exclusive._alone
 
 
-async def begin_look(it: Lab) -> None:
-    it.engine.feeder.is_looking = True
+async def begin_look(harness: Lab) -> None:
+    harness.engine.feeder.is_looking = True
 
 
-async def postpone_heartbeat(it: Lab) -> None:
-    it.engine.feeder.is_heartbeat_postponed = True
+async def postpone_heartbeat(harness: Lab) -> None:
+    harness.engine.feeder.is_heartbeat_postponed = True
 
 
 @ON_ASYNCIO
@@ -151,15 +151,15 @@ async def postpone_heartbeat(it: Lab) -> None:
 async def test_trigger_emitted_while_starts_are_barred_takes_no_slot(tmp_path, condition):
     gates = Gates("first")
     app = gates.app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
         await app.emit("work", {"name": "first"})
-        await it.until(lambda: gates.begun_names == ["first"])
-        await condition(it)
-        taken = it.engine.consumer.slots.taken
-        assert not it.engine.consumer._reserve_for_emit()
-        assert it.engine.consumer.slots.taken == taken
-        it.engine.consumer.stopping, it.engine.consumer.held_back = False, False
+        await harness.until(lambda: gates.begun_names == ["first"])
+        await condition(harness)
+        taken = harness.engine.consumer.slots.taken
+        assert not harness.engine.consumer._reserve_for_emit()
+        assert harness.engine.consumer.slots.taken == taken
+        harness.engine.consumer.stopping, harness.engine.consumer.held_back = False, False
         gates.gates["first"].set()
 
 
@@ -167,22 +167,22 @@ async def test_trigger_emitted_behind_a_claim_in_a_running_commit_starts_after_t
     """A slot becomes free while the first trigger is still being written."""
     gates = Gates("running")
     app = gates.app()
-    async with lab(app, tmp_path, settings(concurrency=2)) as it:
-        await it.idle()
+    async with lab(app, tmp_path, settings(concurrency=2)) as harness:
+        await harness.idle()
         await app.emit("work", {"name": "running"})
-        await it.until(lambda: gates.begun_names == ["running"])
-        it.engine.consumer.slots.taken += 1  # as if another trigger ran
+        await harness.until(lambda: gates.begun_names == ["running"])
+        harness.engine.consumer.slots.taken += 1  # as if another trigger ran
         async with anyio.create_task_group() as tasks:
-            with write_lock(it.path):
+            with write_lock(harness.path):
                 tasks.start_soon(app.emit, "work", {"name": "first"})
-                await wait_for_lock(it)
-                it.engine.consumer.release_slot()
+                await wait_for_lock(harness)
+                harness.engine.consumer.release_slot()
                 tasks.start_soon(app.emit, "work", {"name": "second"})
-                await it.until(lambda: len(it.engine.writer.queue) == 1)
-                assert it.engine.feeder.starting == set()
-        await it.until(lambda: len(gates.begun_names) == 3)
-        started = it.rows("SELECT trigger_id FROM executions ORDER BY seq")
-        order = it.rows("SELECT id AS trigger_id FROM triggers ORDER BY seq")
+                await harness.until(lambda: len(harness.engine.writer.queue) == 1)
+                assert harness.engine.feeder.starting == set()
+        await harness.until(lambda: len(gates.begun_names) == 3)
+        started = harness.rows("SELECT trigger_id FROM executions ORDER BY seq")
+        order = harness.rows("SELECT id AS trigger_id FROM triggers ORDER BY seq")
         assert started == order
         gates.gates["running"].set()
 
@@ -191,38 +191,38 @@ async def test_emitter_cancelled_during_the_joint_commit_loses_no_started_trigge
     """No heartbeat is needed, because the engine owns the attempt once it is on disk."""
     gates = Gates()
     app = gates.app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
-        polls = it.engine.feeder.polls
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
+        polls = harness.engine.feeder.polls
         async with anyio.create_task_group() as tasks:
-            with write_lock(it.path):
+            with write_lock(harness.path):
                 tasks.start_soon(app.emit, "work", {"name": "cut off"})
-                await wait_for_lock(it)
+                await wait_for_lock(harness)
                 tasks.cancel_scope.cancel()
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
-        assert (gates.begun_names, it.engine.feeder.polls) == (["cut off"], polls)
-        await it.idle()
-        assert_at_rest(it)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
+        assert (gates.begun_names, harness.engine.feeder.polls) == (["cut off"], polls)
+        await harness.idle()
+        assert_at_rest(harness)
 
 
 async def test_emitter_cancelled_before_the_joint_commit_writes_nothing(tmp_path):
     gates = Gates()
     app = gates.app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
         async with anyio.create_task_group() as tasks:
-            with write_lock(it.path):
-                tasks.start_soon(it.engine.round_trip)
-                await wait_for_lock(it)
+            with write_lock(harness.path):
+                tasks.start_soon(harness.engine.round_trip)
+                await wait_for_lock(harness)
                 with anyio.CancelScope() as scope:
                     async with anyio.create_task_group() as emitters:
                         emitters.start_soon(app.emit, "work")
-                        await it.until(lambda: len(it.engine.feeder.starting) == 1)
+                        await harness.until(lambda: len(harness.engine.feeder.starting) == 1)
                         scope.cancel()
-                assert_at_rest(it)
-        assert it.rows("SELECT id FROM triggers") == []
+                assert_at_rest(harness)
+        assert harness.rows("SELECT id FROM triggers") == []
         await app.emit("work", {"name": "next"})
-        await it.until(lambda: gates.begun_names == ["next"])
+        await harness.until(lambda: gates.begun_names == ["next"])
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -230,49 +230,49 @@ async def test_emit_closed_by_its_caller_gives_no_slot_back_twice(tmp_path, anyi
     """A closed coroutine receives no answer, and its trigger may still start."""
     gates = Gates("closed")
     app = gates.app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
-        with write_lock(it.path):
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
+        with write_lock(harness.path):
             emit = app.emit("work", {"name": "closed"})
             emit.send(None)
-            await wait_for_lock(it)
+            await wait_for_lock(harness)
             emit.close()
-            assert_at_rest(it)
-        await it.until(lambda: gates.begun_names == ["closed"])
-        assert it.engine.consumer.slots.taken == 1
+            assert_at_rest(harness)
+        await harness.until(lambda: gates.begun_names == ["closed"])
+        assert harness.engine.consumer.slots.taken == 1
         gates.gates["closed"].set()
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
-        await it.idle()
-        assert_at_rest(it)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
+        await harness.idle()
+        assert_at_rest(harness)
 
 
 @ON_ASYNCIO
 async def test_emit_on_a_full_disk_is_refused_and_gives_its_slot_back(tmp_path, disk):
     gates = Gates()
     app = gates.app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
         disk.fill()
         for _ in range(20):  # more emits than slots
             with pytest.raises(StorageFull):
                 await app.emit("work")
-        assert_at_rest(it)
+        assert_at_rest(harness)
         disk.free()
         emitted = await app.emit("work", {"name": "after"})
-        await it.settled(emitted.id)
-    assert (gates.begun_names, look(it.path, "SELECT count(*) AS n FROM triggers")) == (["after"], [{"n": 1}])
+        await harness.settled(emitted.id)
+    assert (gates.begun_names, look(harness.path, "SELECT count(*) AS n FROM triggers")) == (["after"], [{"n": 1}])
 
 
 async def test_emit_whose_flush_fails_is_of_unknown_outcome_and_runs_nothing(tmp_path, disk):
     gates = Gates()
     app = gates.app()
     with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
-        async with lab(app, tmp_path) as it:
-            await it.idle()
+        async with lab(app, tmp_path) as harness:
+            await harness.idle()
             disk.fail_syncs()
             with pytest.raises(OutcomeUnknown) as unknown:
                 await app.emit("work")
-            assert_at_rest(it)
+            assert_at_rest(harness)
             assert unknown.value.spec.id is not None
             await anyio.sleep_forever()
     disk.free()
@@ -283,15 +283,15 @@ async def test_engine_stopped_during_the_joint_commit_runs_the_accepted_trigger(
     gates = Gates()
     app = gates.app()
     async with anyio.create_task_group() as tasks:
-        async with lab(app, tmp_path) as it:
-            await it.idle()
-            with write_lock(it.path):
+        async with lab(app, tmp_path) as harness:
+            await harness.idle()
+            with write_lock(harness.path):
                 tasks.start_soon(app.emit, "work", {"name": "last"})
-                await wait_for_lock(it)
-                it.engine.stop()
-                assert not it.engine.consumer.is_idle, "the drain waits for it"
+                await wait_for_lock(harness)
+                harness.engine.stop()
+                assert not harness.engine.consumer.is_idle, "the drain waits for the emit"
     assert gates.begun_names == ["last"]
-    assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "DONE", "attempts": 1}]
+    assert look(harness.path, "SELECT status, attempts FROM triggers") == [{"status": "DONE", "attempts": 1}]
 
 
 async def test_engine_left_during_the_joint_commit_releases_the_trigger(tmp_path):
@@ -299,32 +299,32 @@ async def test_engine_left_during_the_joint_commit_releases_the_trigger(tmp_path
     gates = Gates()
     app = gates.app()
     async with anyio.create_task_group() as tasks:
-        async with lab(app, tmp_path) as it:
-            await it.idle()
-            with write_lock(it.path):
+        async with lab(app, tmp_path) as harness:
+            await harness.idle()
+            with write_lock(harness.path):
                 tasks.start_soon(app.emit, "work")
-                await wait_for_lock(it)
-                it.engine.stop()
-                it.engine.consumer.leave()
+                await wait_for_lock(harness)
+                harness.engine.stop()
+                harness.engine.consumer.leave()
     assert gates.begun_names == []
-    assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "PENDING", "attempts": 0}]
+    assert look(harness.path, "SELECT status, attempts FROM triggers") == [{"status": "PENDING", "attempts": 0}]
 
 
 async def test_refused_emit_lets_the_drain_end(tmp_path, disk):
     app = Gates().app()
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            async with lab(app, tmp_path, settings(shutdown_grace=100 * PATIENCE)) as it:
-                await it.idle()
-                with write_lock(it.path):
+            async with lab(app, tmp_path, settings(shutdown_grace=100 * PATIENCE)) as harness:
+                await harness.idle()
+                with write_lock(harness.path):
                     tasks.start_soon(assert_emit_refused, app)
-                    await wait_for_lock(it)
-                    it.engine.stop()
+                    await wait_for_lock(harness)
+                    harness.engine.stop()
                     await anyio.lowlevel.checkpoint()
                     disk.fill()
-                await it.until(lambda: it.engine.consumer.is_idle)
+                await harness.until(lambda: harness.engine.consumer.is_idle)
                 disk.free()
-    assert look(it.path, "SELECT id FROM triggers") == []
+    assert look(harness.path, "SELECT id FROM triggers") == []
 
 
 async def assert_emit_refused(app: App) -> None:
@@ -337,29 +337,29 @@ async def test_heartbeat_during_the_joint_commit_leaves_the_trigger_to_its_attem
     clock = VirtualClock()
     gates = Gates("long")
     app = gates.app()
-    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
-        await it.idle()
-        beats = next_heartbeat_limit(it)
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as harness:
+        await harness.idle()
+        beats = next_heartbeat_limit(harness)
         async with anyio.create_task_group() as tasks:
-            with write_lock(it.path):
+            with write_lock(harness.path):
                 tasks.start_soon(app.emit, "work", {"name": "long"})
-                await wait_for_lock(it)
+                await wait_for_lock(harness)
                 clock.advance(seconds=30)
-                it.engine.feeder.ring()
-                await it.until(lambda: it.engine.feeder.is_looking)
-                assert it.engine.feeder.is_heartbeat_postponed
-        await it.until(lambda: next_heartbeat_limit(it) > beats)
-        await it.idle_window()
-        assert it.rows("SELECT status, attempts, starts FROM triggers") == [
+                harness.engine.feeder.ring()
+                await harness.until(lambda: harness.engine.feeder.is_looking)
+                assert harness.engine.feeder.is_heartbeat_postponed
+        await harness.until(lambda: next_heartbeat_limit(harness) > beats)
+        await harness.idle_window()
+        assert harness.rows("SELECT status, attempts, starts FROM triggers") == [
             {"status": "CLAIMED", "attempts": 1, "starts": 1}
         ]
         gates.gates["long"].set()
     assert gates.begun_names == ["long"]
 
 
-def next_heartbeat_limit(it: Lab) -> float:
+def next_heartbeat_limit(harness: Lab) -> float:
     """Return the time before which no further heartbeat is due."""
-    return it.engine.feeder._heartbeat_at
+    return harness.engine.feeder._heartbeat_at
 
 
 @ON_ASYNCIO
@@ -372,14 +372,14 @@ async def test_engine_fault_in_the_joint_commit_loses_no_accepted_trigger(tmp_pa
     gates = Gates()
     app = gates.app()
     with Fault(cast(FunctionType, step), "bad", 2, when).installed() as injected:  # in the shared commit, then alone
-        async with lab(app, tmp_path) as it:
-            await it.idle()
+        async with lab(app, tmp_path) as harness:
+            await harness.idle()
             injected.armed = True
-            await emit_together(it, "bad", "good")
-            await it.until(lambda: it.engine.counts["DONE"] == 2)
-            await it.idle()
-            assert_at_rest(it)
-            rows = it.rows("SELECT description, status, attempts FROM triggers ORDER BY description")
+            await emit_together(harness, "bad", "good")
+            await harness.until(lambda: harness.engine.counts["DONE"] == 2)
+            await harness.idle()
+            assert_at_rest(harness)
+            rows = harness.rows("SELECT description, status, attempts FROM triggers ORDER BY description")
     assert injected.raised == 2
     assert rows == [{"description": name, "status": "DONE", "attempts": 1} for name in ("bad", "good")]
 
@@ -388,30 +388,30 @@ async def test_engine_fault_at_every_start_fails_only_that_trigger(tmp_path):
     gates = Gates()
     app = gates.app()
     with Fault(cast(FunctionType, Recorder.open_all), "bad", math.inf).installed() as injected:
-        async with lab(app, tmp_path) as it:
-            await it.idle()
+        async with lab(app, tmp_path) as harness:
+            await harness.idle()
             injected.armed = True
-            await emit_together(it, "bad", "good")
-            await it.until(lambda: it.engine.counts["DONE"] + it.engine.counts["FAILED"] == 2)
-            await it.idle()
-            assert_at_rest(it)
-            rows = it.rows("SELECT description, status, error_code FROM triggers ORDER BY description")
+            await emit_together(harness, "bad", "good")
+            await harness.until(lambda: harness.engine.counts["DONE"] + harness.engine.counts["FAILED"] == 2)
+            await harness.idle()
+            assert_at_rest(harness)
+            rows = harness.rows("SELECT description, status, error_code FROM triggers ORDER BY description")
     assert rows == [
         {"description": "bad", "status": "FAILED", "error_code": "INTERNAL_AGENT_ERROR"},
         {"description": "good", "status": "DONE", "error_code": None},
     ]
 
 
-async def emit_together(it: Lab, *names: str) -> None:
+async def emit_together(harness: Lab, *names: str) -> None:
     """Emit into one commit."""
     async with anyio.create_task_group() as tasks:
-        with write_lock(it.path):
-            tasks.start_soon(it.engine.round_trip)
-            await wait_for_lock(it)
+        with write_lock(harness.path):
+            tasks.start_soon(harness.engine.round_trip)
+            await wait_for_lock(harness)
             for name in names:
-                emit: Callable[[], Any] = emitter_of(it.app, name)
+                emit: Callable[[], Any] = emitter_of(harness.app, name)
                 tasks.start_soon(emit)
-            await it.until(lambda: len(it.engine.writer.queue) == len(names))
+            await harness.until(lambda: len(harness.engine.writer.queue) == len(names))
 
 
 def emitter_of(app: App, name: str) -> Callable[[], Any]:
@@ -427,14 +427,14 @@ async def test_engine_fault_at_the_handover_ends_the_engine_and_loses_no_trigger
     app = gates.app()
     with Fault(cast(FunctionType, Consumer.take_started), "bad", 1).installed() as injected:
         with anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
-            async with lab(app, tmp_path) as it:
-                await it.idle()
+            async with lab(app, tmp_path) as harness:
+                await harness.idle()
                 injected.armed = True
                 await app.emit("work", {"name": "bad"}, description="bad")
                 await anyio.sleep_forever()
-    async with lab(gates.app(), tmp_path) as it:
-        await it.idle()
-        [row] = it.rows("SELECT status, attempts, crash_count FROM triggers")
+    async with lab(gates.app(), tmp_path) as harness:
+        await harness.idle()
+        [row] = harness.rows("SELECT status, attempts, crash_count FROM triggers")
     assert (row["status"], row["crash_count"], gates.begun_names) == ("DONE", 1, ["bad"])
 
 
@@ -443,16 +443,16 @@ async def test_expired_trigger_settles_as_stale_in_the_emit_commit(tmp_path):
     clock = VirtualClock()
     gates = Gates()
     app = gates.app()
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.idle()
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await harness.idle()
         async with anyio.create_task_group() as tasks:
-            with write_lock(it.path):
+            with write_lock(harness.path):
                 tasks.start_soon(emit_expiring, app, clock.now() + 5)
-                await wait_for_lock(it)
+                await wait_for_lock(harness)
                 clock.advance(seconds=10)
-        await it.until(lambda: it.rows("SELECT reason FROM triggers") == [{"reason": "stale"}])
-        await it.idle()
-        assert_at_rest(it)
+        await harness.until(lambda: harness.rows("SELECT reason FROM triggers") == [{"reason": "stale"}])
+        await harness.idle()
+        assert_at_rest(harness)
     assert gates.begun_names == []
 
 

@@ -18,9 +18,9 @@ from tests.support.turns import begin, run
 pytestmark = pytest.mark.anyio
 
 
-def errors(it: Lab) -> list[tuple[str, bool]]:
+def errors(harness: Lab) -> list[tuple[str, bool]]:
     """Return (code, effect_possible) for each error response, oldest first."""
-    rows = it.rows("SELECT response_json FROM executions WHERE error_code IS NOT NULL ORDER BY seq")
+    rows = harness.rows("SELECT response_json FROM executions WHERE error_code IS NOT NULL ORDER BY seq")
     failures = [json.loads(row["response_json"])["error"] for row in rows]
     return [(error["code"], error["effect_possible"]) for error in failures]
 
@@ -32,9 +32,9 @@ async def test_effect_possible_is_false_without_an_irreversible_action(tmp_path)
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(look)
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=1)
-        assert errors(it) == [("INTERNAL_AGENT_ERROR", False)]
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=1)
+        assert errors(harness) == [("INTERNAL_AGENT_ERROR", False)]
 
 
 async def test_effect_possible_is_true_for_attempts_that_met_a_done_act(tmp_path):
@@ -47,9 +47,9 @@ async def test_effect_possible_is_true_for_attempts_that_met_a_done_act(tmp_path
         await ctx.act(send)
         raise ValueError("after it")
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=3)
-        assert errors(it) == [
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=3)
+        assert errors(harness) == [
             ("INTERNAL_AGENT_ERROR", True),
             ("INTERNAL_AGENT_ERROR", True),
             ("TRANSPORT_ERROR", False),
@@ -68,10 +68,10 @@ async def test_effect_possible_is_false_after_no_effect_or_a_refusal(tmp_path, a
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=1)
-        assert errors(it) == [(code, False)]
-        assert it.rows("SELECT status, error_code FROM activity_log") == [{"status": "FAILED", "error_code": code}]
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=1)
+        assert errors(harness) == [(code, False)]
+        assert harness.rows("SELECT status, error_code FROM activity_log") == [{"status": "FAILED", "error_code": code}]
 
 
 class Broken(NoEffect):
@@ -90,10 +90,10 @@ async def test_act_error_with_an_unreadable_code_leaves_the_act_in_doubt(tmp_pat
     async def turn(ctx: TaskContext) -> None:
         assert await ctx.act(send) is None
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
         assert provider.attempts == [1]
-        [row] = it.rows("SELECT decision, error_message FROM activity_log")
+        [row] = harness.rows("SELECT decision, error_message FROM activity_log")
         assert row == {"decision": "happened", "error_message": "Broken: refused"}
 
 
@@ -105,9 +105,9 @@ async def test_effect_possible_is_true_for_a_done_act_before_an_act_without_effe
         await ctx.act(send)
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=1)
-        assert (statuses(it), errors(it)) == (["DONE", "FAILED"], [("AGENT_UNAVAILABLE", True)])
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=1)
+        assert (statuses(harness), errors(harness)) == (["DONE", "FAILED"], [("AGENT_UNAVAILABLE", True)])
 
 
 async def test_effect_possible_is_true_for_an_act_given_up_by_a_person(tmp_path):
@@ -117,11 +117,11 @@ async def test_effect_possible_is_true_for_an_act_given_up_by_a_person(tmp_path)
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
-        await app.answer((await it.question("activity"))["id"], "give up", answered_by="ada")
-        await it.ended(task)
-        assert errors(it) == [("ACTIVITY_UNKNOWN", True)]
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
+        await app.answer((await harness.question("activity"))["id"], "give up", answered_by="ada")
+        await harness.ended(task)
+        assert errors(harness) == [("ACTIVITY_UNKNOWN", True)]
 
 
 async def test_effect_possible_is_true_when_an_attempt_times_out_during_a_call(tmp_path):
@@ -131,11 +131,11 @@ async def test_effect_possible_is_true_when_an_attempt_times_out_during_a_call(t
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn, timeout=1.5, max_attempts=1)  # enough time to write an intent
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn, timeout=1.5, max_attempts=1)  # enough time to write an intent
         await gate.inside.wait()
-        await it.ended(task)
-        assert (statuses(it), errors(it)) == (["UNKNOWN"], [("AGENT_TIMEOUT", True)])
+        await harness.ended(task)
+        assert (statuses(harness), errors(harness)) == (["UNKNOWN"], [("AGENT_TIMEOUT", True)])
 
 
 @pytest.mark.parametrize("acts", [False, True])
@@ -150,12 +150,12 @@ async def test_effect_possible_of_a_cancelled_task_is_true_if_a_call_was_running
         began.set()
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path) as harness:
+        task = await begin(harness, turn)
         await began.wait()
         await app.cancel_task(task)
-        assert (await it.ended(task))["status"] == "CANCELLED"
-        assert errors(it) == [("WORKFLOW_ABORTED", acts)]
+        assert (await harness.ended(task))["status"] == "CANCELLED"
+        assert errors(harness) == [("WORKFLOW_ABORTED", acts)]
 
 
 async def test_effect_possible_is_true_for_an_idempotency_conflict(tmp_path):
@@ -166,9 +166,9 @@ async def test_effect_possible_is_true_for_an_idempotency_conflict(tmp_path):
         await ctx.act(send, to=ctx.attempt)
         raise ValueError("again")
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        assert errors(it) == [("INTERNAL_AGENT_ERROR", True), (IdempotencyConflict.code, True)]
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn)
+        assert errors(harness) == [("INTERNAL_AGENT_ERROR", True), (IdempotencyConflict.code, True)]
 
 
 async def test_effect_possible_is_false_after_reconcile_answers_no_effect(tmp_path):
@@ -182,9 +182,9 @@ async def test_effect_possible_is_false_after_reconcile_answers_no_effect(tmp_pa
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
-    async with lab(app, tmp_path) as it:
-        await run(it, turn, max_attempts=1)
-        assert errors(it) == [("AGENT_UNAVAILABLE", False)]
+    async with lab(app, tmp_path) as harness:
+        await run(harness, turn, max_attempts=1)
+        assert errors(harness) == [("AGENT_UNAVAILABLE", False)]
 
 
 class Busy(CraftcoreError):
@@ -200,11 +200,11 @@ async def test_effect_possible_is_true_for_a_resend_that_waits_for_retry_after(t
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, retry=RetryPolicy(base=10, cap=10))
-        await it.until(lambda: it.trigger(task)["error_code"] is not None)
-        assert it.trigger(task)["not_before"] == NEW_YEAR + 20_000
-        assert errors(it) == [("ACTIVITY_UNKNOWN", True)]
+    async with lab(app, tmp_path, clock=clock) as harness:
+        task = await begin(harness, turn, retry=RetryPolicy(base=10, cap=10))
+        await harness.until(lambda: harness.trigger(task)["error_code"] is not None)
+        assert harness.trigger(task)["not_before"] == NEW_YEAR + 20_000
+        assert errors(harness) == [("ACTIVITY_UNKNOWN", True)]
         clock.advance(seconds=20_000)
-        it.engine.ring(schedules=False)
-        assert (await it.ended(task))["result_json"] == '"ref-2"'
+        harness.engine.ring(schedules=False)
+        assert (await harness.ended(task))["result_json"] == '"ref-2"'

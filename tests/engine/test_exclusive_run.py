@@ -44,8 +44,8 @@ def emit(path: Path, *names: str, suspects: tuple[str, ...] = (), crashes: int =
     return ids
 
 
-def read_live_state(it: Lab) -> LiveState:
-    core = Services(it.path, settings())
+def read_live_state(harness: Lab) -> LiveState:
+    core = Services(harness.path, settings())
     with core.reading() as reader:
         return live_state(reader)
 
@@ -56,18 +56,18 @@ async def test_suspect_starts_first_and_alone_when_nothing_runs(tmp_path):
     gates = {name: anyio.Event() for name in ("one", "two", "suspect")}
     ids = emit(tmp_path / "agent.db", "one", "two", "suspect", suspects=("suspect",))
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: bool(running))
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: bool(running))
         await anyio.sleep(0.05)
         first = set(running)
         gates["suspect"].set()
-        await it.until(lambda: running == {"one", "two"})
+        await harness.until(lambda: running == {"one", "two"})
         gates["one"].set()
         gates["two"].set()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
         assert first == {"suspect"}
-        assert it.trigger(ids["suspect"])["started_alone"] == 1
+        assert harness.trigger(ids["suspect"])["started_alone"] == 1
 
 
 async def test_suspect_past_the_time_alone_is_joined_by_others_and_marked_not_alone(tmp_path, monkeypatch):
@@ -76,11 +76,11 @@ async def test_suspect_past_the_time_alone_is_joined_by_others_and_marked_not_al
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
-        suspect = it.trigger(ids["suspect"])
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: harness.trigger(ids["other"])["status"] == "DONE")
+        suspect = harness.trigger(ids["suspect"])
         gates["suspect"].set()
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
 
     assert (suspect["status"], suspect["started_alone"]) == ("CLAIMED", 0)
 
@@ -91,14 +91,14 @@ async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tm
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
 
-    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: it.engine.consumer.exclusive.outlived is not None)
-        row = it.trigger(ids["suspect"])
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: harness.engine.consumer.exclusive.outlived is not None)
+        row = harness.trigger(ids["suspect"])
         gates["suspect"].set()
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
 
         assert row["started_alone"] == 1
-        assert it.engine.consumer.exclusive.outlived is None
+        assert harness.engine.consumer.exclusive.outlived is None
 
 
 @ON_ASYNCIO
@@ -108,12 +108,12 @@ async def test_suspect_time_alone_doubles_with_each_crash_and_is_in_live_state(t
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",), crashes=crashes)
 
-    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: read_live_state(it).alone is not None)
-        live = read_live_state(it)
-        started_at = it.trigger(ids["suspect"])["started_at"]
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: read_live_state(harness).alone is not None)
+        live = read_live_state(harness)
+        started_at = harness.trigger(ids["suspect"])["started_at"]
         gates["suspect"].set()
-        await it.until(lambda: read_live_state(it).alone is None)
+        await harness.until(lambda: read_live_state(harness).alone is None)
 
     assert live.alone == ids["suspect"]
     assert live.alone_since is not None
@@ -130,15 +130,15 @@ async def test_suspect_starts_marked_not_alone_after_waiting_for_long_work(tmp_p
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: running == {"long"})
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
-        it.engine.ring(schedules=False)
-        await it.until(lambda: "suspect" in running and it.trigger(ids["other"])["status"] == "DONE")
-        row = it.trigger(ids["suspect"])
+        harness.engine.ring(schedules=False)
+        await harness.until(lambda: "suspect" in running and harness.trigger(ids["other"])["status"] == "DONE")
+        row = harness.trigger(ids["suspect"])
         for gate in gates.values():
             gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
     assert row["started_alone"] == 0
 
@@ -148,16 +148,16 @@ async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: running == {"long"})
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
-        it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.exclusive.is_waiting)
+        harness.engine.ring(schedules=False)
+        await harness.until(lambda: harness.engine.consumer.exclusive.is_waiting)
         gates["long"].set()
-        await it.until(lambda: running == {"suspect"})
-        row = it.trigger(ids["suspect"])
+        await harness.until(lambda: running == {"suspect"})
+        row = harness.trigger(ids["suspect"])
         gates["suspect"].set()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
     assert row["started_alone"] == 1
 
@@ -167,19 +167,19 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
     gates = {"long": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: running == {"long"})
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
-        it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.exclusive.is_waiting)
-        core = Services(it.path, settings())
+        harness.engine.ring(schedules=False)
+        await harness.until(lambda: harness.engine.consumer.exclusive.is_waiting)
+        core = Services(harness.path, settings())
         with core.transaction() as tx:
             core.triggers.cancel(tx, ids["suspect"])
         core.close()
         gates["long"].set()
-        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+        await harness.until(lambda: harness.trigger(ids["other"])["status"] == "DONE")
 
-        await it.until(lambda: not it.engine.consumer.exclusive.is_waiting)
+        await harness.until(lambda: not harness.engine.consumer.exclusive.is_waiting)
 
 
 async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path, monkeypatch):
@@ -192,14 +192,14 @@ async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path,
     gates = {name: anyio.Event() for name in suspects}
     ids = emit(tmp_path / "agent.db", *suspects, "other", suspects=suspects)
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=16)) as it:
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=16)) as harness:
         began = anyio.current_time()
-        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
-        await it.until(lambda: running == set(suspects))
+        await harness.until(lambda: harness.trigger(ids["other"])["status"] == "DONE")
+        await harness.until(lambda: running == set(suspects))
         waited = anyio.current_time() - began
         for gate in gates.values():
             gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 9)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 9)
 
     assert waited < 1.0  # the times alone of eight suspects add up to 1.6 seconds
 
@@ -210,12 +210,12 @@ async def test_time_alone_is_divided_among_all_suspects(tmp_path, monkeypatch):
     gates = {name: anyio.Event() for name in ("one", "two", "three")}
     emit(tmp_path / "agent.db", *gates, suspects=tuple(gates))
 
-    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: read_live_state(it).alone is not None)
-        live = read_live_state(it)
+    async with lab(build_app(set(), gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: read_live_state(harness).alone is not None)
+        live = read_live_state(harness)
         for gate in gates.values():
             gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
     assert live.alone_since is not None
     assert live.alone_until is not None
@@ -227,19 +227,19 @@ async def test_work_that_was_in_no_crash_starts_while_a_suspect_waits(tmp_path):
     gates = {"long": anyio.Event(), "suspect": anyio.Event(), "crashed once": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
 
-    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: running == {"long"})
+    async with lab(build_app(running, gates), tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "crashed once", "other", suspects=("suspect",))
-        core = Services(it.path, settings())
+        core = Services(harness.path, settings())
         with core.transaction() as tx:
             tx.run("UPDATE triggers SET crash_count = 1 WHERE id = :id", id=ids["crashed once"])
         core.close()
-        it.engine.ring(schedules=False)
-        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+        harness.engine.ring(schedules=False)
+        await harness.until(lambda: harness.trigger(ids["other"])["status"] == "DONE")
 
         assert running == {"long"}
         gates["long"].set()
-        await it.until(lambda: running == {"suspect"})
+        await harness.until(lambda: running == {"suspect"})
         for gate in gates.values():
             gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)

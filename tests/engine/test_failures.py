@@ -245,13 +245,13 @@ async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
     @app.workflow("good")
     async def good() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for name, make_error, code, message, details in CASES:
             makes.append(make_error)
             for kind in kinds:
                 case = (name, kind)
-                row = await it.settled((await app.emit(kind)).id)
-                recorded = it.response(row["id"])["error"]
+                row = await harness.settled((await app.emit(kind)).id)
+                recorded = harness.response(row["id"])["error"]
                 frames = recorded["details"].pop("where", None)
                 assert (recorded["code"], recorded["message"], recorded["details"]) == (code, message, details), case
                 assert (frames is None) is ("exception_type" not in details), (
@@ -260,7 +260,7 @@ async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
                 assert recorded["retryable"] is (row["status"] == "DEAD"), case
                 assert (recorded["effect_possible"], recorded["retry_after"]) == (False, None), case
                 assert (row["error_code"], row["error_message"]) == (code, message), case
-            assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", name
+            assert (await harness.settled((await app.emit("good")).id))["status"] == "DONE", name
 
 
 async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_path):
@@ -275,9 +275,9 @@ async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_pa
         await ctx.step("parse", parse)
 
     with capture_logs() as lines:
-        async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit("bad")).id)
-            details = it.response(row["id"])["error"]["details"]
+        async with lab(app, tmp_path) as harness:
+            row = await harness.settled((await app.emit("bad")).id)
+            details = harness.response(row["id"])["error"]["details"]
 
     author, raiser, *library = details["where"]
     module_path = Path(__file__)
@@ -323,8 +323,8 @@ async def test_expected_failure_is_marked_as_such_and_not_logged_as_a_warning(tm
     app = App()
     app.declare("sells", sells)
     with capture_logs() as logs:
-        async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit("sells")).id)
+        async with lab(app, tmp_path) as harness:
+            row = await harness.settled((await app.emit("sells")).id)
     assert (row["status"], row["reason"], row["error_code"]) == ("FAILED", "expected", "SOLD_OUT")
     assert [one["log_level"] for one in logs if one["event"] == "trigger.settled"] == ["info"]
 
@@ -358,10 +358,10 @@ async def test_failure_details_larger_than_the_response_limit_are_not_stored(tmp
         raise Fail("REFUSED", "no such lamp", page="x" * 2000)
 
     small = replace(settings(), records=replace(settings().records, response_max_bytes=1024))
-    async with lab(app, tmp_path, small) as it:
+    async with lab(app, tmp_path, small) as harness:
         emitted = await app.emit("order")
-        await it.settled(emitted.id)
-        error = it.response(emitted.id)["error"]
+        await harness.settled(emitted.id)
+        error = harness.response(emitted.id)["error"]
         assert (error["code"], error["message"]) == ("REFUSED", "no such lamp")
         assert error["details"]["details_unstored"] == "too large"
 
@@ -393,11 +393,11 @@ async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(
         clock.advance(seconds=1.5)
         raise ConnectionRefusedError("down")
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        row = await it.settled((await app.emit("slow")).id)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        row = await harness.settled((await app.emit("slow")).id)
         events = {
             event["type"]: json.loads(event["payload_json"])
-            for event in it.rows("SELECT type, payload_json FROM events ORDER BY seq")
+            for event in harness.rows("SELECT type, payload_json FROM events ORDER BY seq")
         }
         assert list(events) == [
             "INTENT_RECEIVED",
@@ -409,7 +409,7 @@ async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(
         end, final = events["AGENT_ATTEMPT_END"], events["FINAL_RESPONSE"]
         assert end == {"agent": "slow", "error_code": "TRANSPORT_ERROR", "latency_ms": 1500.0, "status": "error"}
         assert final == {"error_code": "TRANSPORT_ERROR", "has_error": True, "latency_ms": 1500.0, "status": "error"}
-        [record] = it.rows("SELECT status, error_code FROM executions")
+        [record] = harness.rows("SELECT status, error_code FROM executions")
         assert record == {"status": "error", "error_code": "TRANSPORT_ERROR"}
         assert row["error_code"] == "TRANSPORT_ERROR"
 
@@ -417,11 +417,11 @@ async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(
 # Retries
 
 
-async def first_failure(it: Lab, name: str = "fails") -> dict[str, Any]:
+async def first_failure(harness: Lab, name: str = "fails") -> dict[str, Any]:
     """Emit a trigger, wait until its first attempt has failed, and return its row."""
-    emitted = await it.app.emit(name)
-    await it.until(lambda: it.trigger(emitted.id)["error_code"] is not None)
-    return it.trigger(emitted.id)
+    emitted = await harness.app.emit(name)
+    await harness.until(lambda: harness.trigger(emitted.id)["error_code"] is not None)
+    return harness.trigger(emitted.id)
 
 
 def failing_with(error: Callable[[], BaseException], **declared: Any) -> App:
@@ -445,10 +445,10 @@ async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_pa
     class OwnError(CraftcoreError):
         pass
 
-    async with lab(failing_with(lambda: OwnError("said")), tmp_path, clock=VirtualClock()) as it:
+    async with lab(failing_with(lambda: OwnError("said")), tmp_path, clock=VirtualClock()) as harness:
         for code in ErrorCode:
             OwnError.code, OwnError.retry_after = code, retry_after
-            row = await first_failure(it)
+            row = await first_failure(harness)
             assert row["error_code"] == code
             if code in (
                 *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
@@ -468,8 +468,8 @@ async def test_retryable_error_with_a_single_attempt_policy_is_not_retried(tmp_p
 
     OwnError.code = ErrorCode(code)
 
-    async with lab(failing_with(lambda: OwnError("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as it:
-        row = await first_failure(it)
+    async with lab(failing_with(lambda: OwnError("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as harness:
+        row = await first_failure(harness)
         assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 1, code)
 
 
@@ -481,9 +481,9 @@ async def test_storage_busy_in_a_workflow_is_retried(tmp_path):
         if ctx.attempt == 1:
             raise StorageBusy("another process holds the write lock; nothing was written")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("report")
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"
 
 
 @pytest.mark.parametrize("ask", [Retry, NoEffect])
@@ -493,11 +493,11 @@ async def test_rate_limit_waits_for_retry_after_or_else_the_backoff(tmp_path, as
 
     async with lab(
         failing_with(lambda: ask("slow down", code="RATE_LIMIT", **wait)), tmp_path, clock=VirtualClock()
-    ) as it:
-        row = await first_failure(it)
+    ) as harness:
+        row = await first_failure(harness)
         assert (row["error_code"], row["error_message"]) == ("RATE_LIMIT", "slow down")
         assert low <= retry_delay(row) <= high
-        assert it.response(row["id"])["error"]["retry_after"] == after
+        assert harness.response(row["id"])["error"]["retry_after"] == after
 
 
 async def test_rate_limit_wait_grows_with_each_attempt_without_retry_after(tmp_path):
@@ -505,20 +505,20 @@ async def test_rate_limit_wait_grows_with_each_attempt_without_retry_after(tmp_p
         failing_with(lambda: Retry(code=ErrorCode.RATE_LIMIT), retry=RetryPolicy(base=10, cap=HOUR)),
         VirtualClock(),
     )
-    async with lab(app, tmp_path, clock=clock) as it:
-        row, waited = await first_failure(it), []
+    async with lab(app, tmp_path, clock=clock) as harness:
+        row, waited = await first_failure(harness), []
         for attempt in (1, 2, 3):
-            await it.until(lambda attempt=attempt: it.trigger(row["id"])["attempts"] == attempt)  # type: ignore[misc]
-            await it.until(lambda: it.trigger(row["id"])["status"] == "PENDING")
-            waited.append(it.trigger(row["id"])["not_before"] - clock.now())
+            await harness.until(lambda attempt=attempt: harness.trigger(row["id"])["attempts"] == attempt)  # type: ignore[misc]
+            await harness.until(lambda: harness.trigger(row["id"])["status"] == "PENDING")
+            waited.append(harness.trigger(row["id"])["not_before"] - clock.now())
             clock.advance(seconds=waited[-1])
-            it.engine.ring(schedules=False)
+            harness.engine.ring(schedules=False)
         assert 5 <= waited[0] <= 10 <= waited[1] <= 20 <= waited[2] <= 40
 
 
 async def test_retry_with_an_unknown_code_fails_and_lists_the_retryable_codes(tmp_path):
-    async with lab(failing_with(lambda: Retry(code="SLOW_DOWN")), tmp_path) as it:
-        row = await first_failure(it)
+    async with lab(failing_with(lambda: Retry(code="SLOW_DOWN")), tmp_path) as harness:
+        row = await first_failure(harness)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
         assert (
             "Retry(code='SLOW_DOWN') is not an error code. Those that are tried again: ROUTING_ERROR, "
@@ -531,11 +531,11 @@ async def test_retry_with_an_unknown_code_fails_and_lists_the_retryable_codes(tm
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "x" * 201])
 async def test_emit_with_an_invalid_workflow_name_is_refused_and_writes_no_row(tmp_path, name):
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         with pytest.raises(InvalidInput) as refused:
-            await it.app.emit(name)
+            await harness.app.emit(name)
         assert refused.value.code is ErrorCode.VALIDATION_ERROR
-        assert it.rows("SELECT * FROM triggers") == []
+        assert harness.rows("SELECT * FROM triggers") == []
 
 
 @pytest.mark.parametrize("by", [-1, 0, 1])
@@ -548,15 +548,15 @@ async def test_payload_is_accepted_up_to_the_limit_and_refused_a_byte_above(tmp_
         taken.append(len(text))
 
     text = "x" * ((256 << 10) - len('{"text":""}') + by)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         if by <= 0:
-            await it.settled((await app.emit("take", {"text": text})).id)
+            await harness.settled((await app.emit("take", {"text": text})).id)
             assert taken == [len(text)]
             return
         with pytest.raises(PayloadTooLarge) as refused:
             await app.emit("take", {"text": text})
         assert (refused.value.code, refused.value.code.retryable) == (ErrorCode.PAYLOAD_TOO_LARGE, False)
-        assert it.rows("SELECT * FROM triggers") == []
+        assert harness.rows("SELECT * FROM triggers") == []
 
 
 # Cancellation
@@ -570,18 +570,18 @@ async def test_cancelled_task_has_the_aborted_code_in_task_trigger_and_records(t
         began.set()
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task = (await app.emit("runs")).id
         await began.wait()
         await app.cancel_task(task)
-        row = await it.ended(task)
+        row = await harness.ended(task)
         assert (row["status"], row["error_code"]) == ("CANCELLED", "WORKFLOW_ABORTED")
-        assert it.trigger(task)["error_code"] == "WORKFLOW_ABORTED"
-        recorded = it.response(task)["error"]
+        assert harness.trigger(task)["error_code"] == "WORKFLOW_ABORTED"
+        recorded = harness.response(task)["error"]
         assert (recorded["code"], recorded["retryable"], recorded["effect_possible"]) == (
             "WORKFLOW_ABORTED",
             False,
             False,
         )
-        [end] = it.rows("SELECT payload_json FROM events WHERE type = 'AGENT_ATTEMPT_END'")
+        [end] = harness.rows("SELECT payload_json FROM events WHERE type = 'AGENT_ATTEMPT_END'")
         assert json.loads(end["payload_json"])["error_code"] == "WORKFLOW_ABORTED"

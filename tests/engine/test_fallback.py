@@ -43,9 +43,9 @@ FELL_BACK_ONCE = [
 ]
 
 
-def event_payloads(it: Lab, id: str, type_: str) -> list[dict[str, Any]]:
+def event_payloads(harness: Lab, id: str, type_: str) -> list[dict[str, Any]]:
     """Return the payloads of the events of one type over all attempts of a trigger or task."""
-    rows = it.rows(
+    rows = harness.rows(
         "SELECT payload_json FROM events JOIN executions ON executions.seq = execution_seq "
         "WHERE :id IN (trigger_id, task_id) AND type = :type ORDER BY execution_seq, events.seq",
         id=id,
@@ -70,22 +70,22 @@ async def test_fallback_agent_runs_after_a_failure_and_the_record_has_eight_even
     async def b() -> str:
         return "written in chalk"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        row = await it.settled(id)
+        row = await harness.settled(id)
         assert (row["status"], row["attempts"]) == ("DONE", 1)
-        assert it.response(id)["payload"] == "written in chalk"
-        assert it.events(id) == FELL_BACK_ONCE
-        [fell] = event_payloads(it, id, "FALLBACK_TRIGGERED")
+        assert harness.response(id)["payload"] == "written in chalk"
+        assert harness.events(id) == FELL_BACK_ONCE
+        [fell] = event_payloads(harness, id, "FALLBACK_TRIGGERED")
         assert fell == {"from_agent": "a", "to_agent": "b", "reason": "OUT_OF_INK"}
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"]
-        first, second = event_payloads(it, id, "AGENT_ATTEMPT_END")
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "b"]
+        first, second = event_payloads(harness, id, "AGENT_ATTEMPT_END")
         assert (first["agent"], first["status"], first["error_code"]) == ("a", "error", "OUT_OF_INK")
         assert (second["agent"], second["status"], "error_code" in second) == ("b", "success", False)
-        assert event_payloads(it, id, "ROUTER_DECISION") == [
+        assert event_payloads(harness, id, "ROUTER_DECISION") == [
             {"agent": "b", "intent": "a", "reason": "explicit workflow"}
         ]
-        [record] = it.rows("SELECT workflow, routing_json, status FROM executions")
+        [record] = harness.rows("SELECT workflow, routing_json, status FROM executions")
         assert (record["workflow"], record["status"]) == ("a", "success")
         assert json.loads(record["routing_json"]) == {
             "agent": "b",
@@ -103,11 +103,11 @@ async def test_fallback_is_not_run_without_a_failure(tmp_path):
         return "a"
 
     declare_failing(app, "b", AssertionError("not to be run"))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        await it.settled(id)
-        assert it.response(id)["payload"] == "a"
-        assert it.events(id) == [*FELL_BACK_ONCE[:3], *FELL_BACK_ONCE[6:]]
+        await harness.settled(id)
+        assert harness.response(id)["payload"] == "a"
+        assert harness.events(id) == [*FELL_BACK_ONCE[:3], *FELL_BACK_ONCE[6:]]
 
 
 async def test_fallback_agents_run_once_in_order_and_the_last_error_counts(tmp_path):
@@ -115,25 +115,25 @@ async def test_fallback_agents_run_once_in_order_and_the_last_error_counts(tmp_p
     declare_failing(app, "a", ValueError("first"), fallback=["b", "c"], max_attempts=2)
     declare_failing(app, "b", Fail("B_FAILED", "second"))
     declare_failing(app, "c", Retry("third"))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        row = await it.settled(id)
+        row = await harness.settled(id)
         assert (row["status"], row["attempts"]) == ("DEAD", 2)
         assert row["error_message"] == "third"
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b", "c"] * 2
-        assert [fell["reason"] for fell in event_payloads(it, id, "FALLBACK_TRIGGERED")] == [
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "b", "c"] * 2
+        assert [fell["reason"] for fell in event_payloads(harness, id, "FALLBACK_TRIGGERED")] == [
             "INTERNAL_AGENT_ERROR",
             "B_FAILED",
         ] * 2
-        assert len(it.rows("SELECT 1 FROM executions")) == 2
+        assert len(harness.rows("SELECT 1 FROM executions")) == 2
 
 
 async def test_retry_policy_of_the_requested_workflow_applies_to_fallbacks(tmp_path):
     app = App()
     declare_failing(app, "a", Retry("a"), fallback=["b"], retry=RetryPolicy(max_attempts=4, base=0, cap=0))
     declare_failing(app, "b", Retry("b"), max_attempts=1)
-    async with lab(app, tmp_path) as it:
-        assert (await it.settled((await app.emit("a")).id))["attempts"] == 4
+    async with lab(app, tmp_path) as harness:
+        assert (await harness.settled((await app.emit("a")).id))["attempts"] == 4
 
 
 async def test_fallback_is_tried_after_an_invalid_payload_and_after_a_timeout_counts(tmp_path):
@@ -148,14 +148,14 @@ async def test_fallback_is_tried_after_an_invalid_payload_and_after_a_timeout_co
         await anyio.sleep_forever()
 
     declare_failing(app, "c", AssertionError("of another workflow's fallback: not to be tried"))
-    async with lab(app, tmp_path) as it:
-        with Producer(it.path) as producer:  # a producer without the app cannot validate the payload
+    async with lab(app, tmp_path) as harness:
+        with Producer(harness.path) as producer:  # a producer without the app cannot validate the payload
             id = producer.emit("picky", {"number": "seven"}, max_attempts=1).id
-        row = await it.settled(id)
+        row = await harness.settled(id)
         assert row["error_code"] == "AGENT_TIMEOUT"
-        [fell] = event_payloads(it, id, "FALLBACK_TRIGGERED")
+        [fell] = event_payloads(harness, id, "FALLBACK_TRIGGERED")
         assert (fell["reason"], fell["to_agent"]) == ("VALIDATION_ERROR", "slow")
-        assert event_payloads(it, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
+        assert event_payloads(harness, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
 
 
 async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
@@ -171,12 +171,12 @@ async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
             raise ValueError("on its way out")
 
     declare_failing(app, "b", AssertionError("not to be run"))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
         await began.wait()
         await app.cancel_task(id)
-        assert (await it.ended(id))["status"] == "CANCELLED"
-        assert "FALLBACK_TRIGGERED" not in it.events(id)
+        assert (await harness.ended(id))["status"] == "CANCELLED"
+        assert "FALLBACK_TRIGGERED" not in harness.events(id)
 
 
 @pytest.mark.parametrize(
@@ -191,17 +191,17 @@ async def test_fallback_agent_does_not_begin_when_stopped_during_the_handover(tm
     async def b() -> None:
         began.append("b")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
 
         def stop() -> None:
-            it.engine.pause()  # a released trigger stays pending
-            [run] = it.engine.consumer.running.values()
+            harness.engine.pause()  # a released trigger stays pending
+            [run] = harness.engine.consumer.running.values()
             run.stop(cause)
 
         monkeypatch.setitem(failpoints._armed, Failpoint.FELL_BACK, stop)
         id = (await app.emit("a")).id
-        await it.until(lambda: it.trigger(id)["reason"] is not None)
-        row = it.trigger(id)
+        await harness.until(lambda: harness.trigger(id)["reason"] is not None)
+        row = harness.trigger(id)
         assert (row["status"], row["reason"]) == end
         assert began == []
 
@@ -223,10 +223,10 @@ async def test_shutdown_returns_the_trigger_without_trying_a_fallback_agent(tmp_
 
     app.workflow("a", fallback=["b"], max_attempts=1)(with_ctx if takes_ctx else fails_on_its_way_out)
     declare_failing(app, "b", AssertionError("not to be run"))
-    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
         id = (await app.emit("a")).id
         await began.wait()
-    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=id)
+    [row] = look(harness.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=id)
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
@@ -238,10 +238,10 @@ async def test_deadline_of_a_task_covers_all_agents_together(tmp_path):
         await anyio.sleep_forever()
 
     declare_failing(app, "b", AssertionError("not to be run"))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        assert (await it.ended(id))["error_code"] == "AGENT_TIMEOUT"
-        assert "FALLBACK_TRIGGERED" not in it.events(id)
+        assert (await harness.ended(id))["error_code"] == "AGENT_TIMEOUT"
+        assert "FALLBACK_TRIGGERED" not in harness.events(id)
 
 
 # Irreversible actions
@@ -277,11 +277,11 @@ def build_paying_app(paid: list[str], *, then: BaseException | None, pays: BaseE
 async def test_fallback_is_not_tried_after_an_irreversible_action_has_begun(tmp_path, then, pays):
     paid: list[str] = []
     app = build_paying_app(paid, then=then, pays=pays)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        assert (await it.ended(id))["status"] == "FAILED"
-        assert event_payloads(it, id, "FALLBACK_TRIGGERED") == []
-        assert {start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")} == {"a"}
+        assert (await harness.ended(id))["status"] == "FAILED"
+        assert event_payloads(harness, id, "FALLBACK_TRIGGERED") == []
+        assert {start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")} == {"a"}
         assert set(paid) == {f"activity:{id}:1.1"}
         assert len(paid) == (2 if isinstance(pays, NoEffect) else 1)
 
@@ -303,11 +303,11 @@ async def test_fallback_ignores_acts_of_a_task_with_the_same_id_prefix(tmp_path)
     async def b(ctx: TaskContext) -> str:
         return "b"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many([TriggerSpec(id="order:7:refund", workflow="refund")])
-        await it.ended("order:7:refund")
+        await harness.ended("order:7:refund")
         await app.emit_many([TriggerSpec(id="order:7", workflow="a")])
-        assert (await it.ended("order:7"))["status"] == "DONE"
+        assert (await harness.ended("order:7"))["status"] == "DONE"
 
 
 async def test_fallback_agent_that_has_acted_is_tried_first_on_retry(tmp_path):
@@ -333,9 +333,9 @@ async def test_fallback_agent_that_has_acted_is_tried_first_on_retry(tmp_path):
             raise Retry("once more")
         return done
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        row = await it.ended(id)
+        row = await harness.ended(id)
         assert (row["status"], row["result_json"]) == ("DONE", '"ref-1"')
         assert tries == ["a", "b", "b", "b"]
         assert paid == [f"activity:{id}:1.1@b"]
@@ -365,9 +365,9 @@ async def test_act_keys_of_different_agents_of_a_task_are_different(tmp_path):
             raise Retry("once more")
         return [paid, looked]
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        assert (await it.ended(id))["result_json"] == '["paid by b","looked up by b"]'
+        assert (await harness.ended(id))["result_json"] == '["paid by b","looked up by b"]'
         assert calls == [
             ("looked up by a", f"activity:{id}:1.1"),
             ("paid by b", f"activity:{id}:1.1@b"),
@@ -412,17 +412,17 @@ async def test_agents_of_a_task_have_separate_steps_notes_emits_and_waits(tmp_pa
     async def other(by: str) -> None:
         others.append(by)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        question = await it.question()
-        assert it.task(id)["agent"] == "b", "the waiting agent continues the task"
+        question = await harness.question()
+        assert harness.task(id)["agent"] == "b", "the waiting agent continues the task"
         await app.answer(question["id"], "yes", answered_by="ada")
-        row = await it.ended(id)
+        row = await harness.ended(id)
         assert (row["status"], row["result_json"]) == ("DONE", '"done"')
-        await it.idle()
+        await harness.idle()
         assert ran == ["a", "b", "asked", "asked"], "each fetched once, over all attempts"
         assert sorted(others) == ["a", "b"]
-        starts = [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")]
+        starts = [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")]
         assert starts[0] == "a"
         assert starts[-2:] == ["a", "b"], "a retried attempt begins with the first agent"
 
@@ -450,9 +450,9 @@ async def test_turn_after_continue_begins_with_the_agent_that_set_the_state(tmp_
             raise Retry("the first time")
         return "c"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit("a")).id
-        assert (await it.ended(id))["result_json"] == '"c"'
+        assert (await harness.ended(id))["result_json"] == '"c"'
         state = {"by": "b"}
         assert seen == [
             ("a", 1, None),
@@ -483,11 +483,11 @@ async def test_agents_with_and_without_ctx_may_fall_back_to_each_other(tmp_path)
     def last() -> str:
         return "in a thread"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         begun = (await app.emit("plain")).id
-        assert json.loads((await it.ended(begun))["result_json"]) == begun
+        assert json.loads((await harness.ended(begun))["result_json"]) == begun
         ended = (await app.emit("first")).id
-        assert json.loads((await it.ended(ended))["result_json"]) == "in a thread"
+        assert json.loads((await harness.ended(ended))["result_json"]) == "in a thread"
 
 
 # Routers
@@ -521,27 +521,29 @@ def build_three(router: FixedRouter) -> App:
 
 async def test_router_fallback_order_applies_to_every_attempt_of_the_task(tmp_path):
     app = build_three(FixedRouter(Route(workflow="a", fallback=("c",))))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit(None, source="MESSAGE")).id
-        assert (await it.ended(id))["status"] == "DONE"
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+        assert (await harness.ended(id))["status"] == "DONE"
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
 async def test_router_may_name_the_first_version_explicitly(tmp_path):
     app = build_three(FixedRouter(Route(workflow="a@1.0", fallback=("c@1.0",))))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit(None, source="MESSAGE")).id
-        assert (await it.ended(id))["status"] == "DONE"
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
+        assert (await harness.ended(id))["status"] == "DONE"
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
 async def test_router_strategy_direct_ignores_the_declared_fallback(tmp_path):
     app = build_three(FixedRouter(Route(workflow="a", strategy=Strategy.DIRECT)))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit(None, source="MESSAGE")).id
-        assert (await it.settled(id))["status"] == "DEAD"
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a"] * 2
-        assert json.loads(it.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
+        assert (await harness.settled(id))["status"] == "DEAD"
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a"] * 2
+        assert (
+            json.loads(harness.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
+        )
 
 
 async def test_retry_of_a_trigger_routed_into_a_session_asks_the_router_again(tmp_path):
@@ -553,28 +555,28 @@ async def test_retry_of_a_trigger_routed_into_a_session_asks_the_router_again(tm
     async def talk(ctx: TaskContext) -> None:
         await ctx.wait_for("bye")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for session in ("first", "second"):
-            await it.waiting((await app.emit("talk", session_id=session)).id)
+            await harness.waiting((await app.emit("talk", session_id=session)).id)
         id = (await app.emit(None, source="MESSAGE")).id
-        assert (await it.settled(id))["status"] == "DEAD"
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+        assert (await harness.settled(id))["status"] == "DEAD"
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
 async def test_route_without_a_fallback_uses_the_declared_fallback(tmp_path):
     app = build_three(FixedRouter(Route(workflow="a")))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit(None, source="MESSAGE")).id
-        await it.settled(id)
-        assert [start["agent"] for start in event_payloads(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
+        await harness.settled(id)
+        assert [start["agent"] for start in event_payloads(harness, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
 async def test_undeclared_fallback_agent_fails_and_the_next_agent_is_tried(tmp_path):
     app = build_three(FixedRouter(Route(workflow="a", fallback=("ghost", "c"))))
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         id = (await app.emit(None, source="MESSAGE")).id
-        assert (await it.ended(id))["status"] == "DONE"
-        assert "CAPABILITY_NOT_FOUND" in [fell["reason"] for fell in event_payloads(it, id, "FALLBACK_TRIGGERED")]
+        assert (await harness.ended(id))["status"] == "DONE"
+        assert "CAPABILITY_NOT_FOUND" in [fell["reason"] for fell in event_payloads(harness, id, "FALLBACK_TRIGGERED")]
 
 
 @pytest.mark.parametrize(
@@ -591,8 +593,8 @@ async def test_undeclared_fallback_agent_fails_and_the_next_agent_is_tried(tmp_p
 )
 async def test_route_with_an_invalid_fallback_order_fails_the_attempt(tmp_path, route):
     app = build_three(FixedRouter(route))
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
 
 
@@ -628,16 +630,16 @@ async def test_workflow_versions_are_separate_and_the_bare_name_is_the_first(tmp
 
     with pytest.raises(ConfigInvalid, match="declared twice"):
         app.workflow("brief", version="1.0")(lambda: None)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for asked, version, payload in (
             ("brief", "1.0", "first"),
             ("brief@1.0", "1.0", "first"),
             ("brief@2.0", "2.0", "second"),
         ):
             id = (await app.emit(asked)).id
-            await it.settled(id)
-            assert it.response(id)["payload"] == payload
-            [record] = it.rows("SELECT envelope_json FROM executions WHERE trigger_id = :id", id=id)
+            await harness.settled(id)
+            assert harness.response(id)["payload"] == payload
+            [record] = harness.rows("SELECT envelope_json FROM executions WHERE trigger_id = :id", id=id)
             assert json.loads(record["envelope_json"])["intent"] == {"name": "brief", "version": version}
 
 
@@ -654,5 +656,5 @@ async def test_child_started_by_first_version_name_is_retried(tmp_path):
     async def parent(ctx: TaskContext) -> Any:
         return await (await ctx.start_child("brief@1.0")).result()
 
-    async with lab(app, tmp_path) as it:
-        assert (await it.ended((await app.emit("parent")).id))["result_json"] == '"first"'
+    async with lab(app, tmp_path) as harness:
+        assert (await harness.ended((await app.emit("parent")).id))["result_json"] == '"first"'

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 HEALTHY = 3
-A_SESSION = "a-session"
+SESSION = "session"
 """The session of the routed victim and of the healthy trigger behind it."""
 
 STARTS_MAX = 8
@@ -132,9 +132,9 @@ class FaultyRun:
         lay_schema(self.path)
         self._specs: list[TriggerSpec] | None = [
             TriggerSpec(workflow="healthy", payload={"n": 1}, id="healthy-1"),
-            TriggerSpec(workflow=scenario, id=self.victim, session_id=None if scenario else A_SESSION),
+            TriggerSpec(workflow=scenario, id=self.victim, session_id=None if scenario else SESSION),
             *(TriggerSpec(workflow="healthy", payload={"n": n}, id=f"healthy-{n}") for n in range(2, HEALTHY + 1)),
-            TriggerSpec(workflow="healthy", payload={"n": 0}, id="healthy-behind", session_id=A_SESSION),
+            TriggerSpec(workflow="healthy", payload={"n": 0}, id="healthy-behind", session_id=SESSION),
         ]
 
     async def start(self, begun: Callable[[], None], ending: Callable[[], None] = lambda: None) -> bool:

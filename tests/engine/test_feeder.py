@@ -31,42 +31,42 @@ def build_app() -> App:
 
 async def test_feeder_wakes_at_once_on_the_bell_of_another_process(tmp_path):
     """The poll interval is minutes long, so only the bell can wake the feeder."""
-    async with lab(build_app(), tmp_path) as it:
-        await it.idle()
-        with Producer(it.path) as producer:
+    async with lab(build_app(), tmp_path) as harness:
+        await harness.idle()
+        with Producer(harness.path) as producer:
             emitted = producer.emit("greet")
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_trigger_emitted_without_a_bell_is_found_by_the_poll(tmp_path):
-    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as it:
-        await it.idle()
-        silent = Services(it.path, settings())
+    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as harness:
+        await harness.idle()
+        silent = Services(harness.path, settings())
         with silent.transaction() as tx:  # a producer that is killed between its commit and its ring
             emitted = silent.triggers.emit(tx, _spec())
         silent.close()
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_trigger_runs_when_due_and_not_before(tmp_path):
     clock = VirtualClock()
-    async with lab(build_app(), tmp_path, clock=clock) as it:
-        emitted = await it.app.emit("greet", delay=60)
-        await it.idle()
+    async with lab(build_app(), tmp_path, clock=clock) as harness:
+        emitted = await harness.app.emit("greet", delay=60)
+        await harness.idle()
         clock.advance(seconds=59.9)
-        it.engine.feeder.ring()
-        await it.idle()
-        assert it.trigger(emitted.id)["status"] == "PENDING"
+        harness.engine.feeder.ring()
+        await harness.idle()
+        assert harness.trigger(emitted.id)["status"] == "PENDING"
         clock.advance(seconds=0.1)
-        it.engine.feeder.ring()
-        row = await it.settled(emitted.id)
+        harness.engine.feeder.ring()
+        row = await harness.settled(emitted.id)
         assert row["started_at"] >= row["due_at"]
 
 
 async def test_feeder_wakes_without_a_bell_when_the_next_trigger_is_due(tmp_path):
-    async with lab(build_app(), tmp_path) as it:
-        emitted = await it.app.emit("greet", delay=0.05)
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+    async with lab(build_app(), tmp_path) as harness:
+        emitted = await harness.app.emit("greet", delay=0.05)
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_path):
@@ -76,9 +76,9 @@ async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_pa
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path) as it:
-        feeder = it.engine.feeder
-        await it.idle_window()
+    async with lab(app, tmp_path) as harness:
+        feeder = harness.engine.feeder
+        await harness.idle_window()
         await anyio.sleep(0.05)
         feeder._next_due = feeder._clock.now() + 0.01  # as found by the previous poll
         inside, proceed = threading.Event(), threading.Event()
@@ -88,7 +88,7 @@ async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_pa
             proceed.wait(PATIENCE)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(it.engine.writer.commit, hold)
+            tasks.start_soon(harness.engine.writer.commit, hold)
             await anyio.to_thread.run_sync(inside.wait)
             feeder.ring()  # starts a poll
             await anyio.sleep(0.05)
@@ -103,17 +103,17 @@ async def test_held_engine_claims_nothing_until_released(tmp_path):
     core.prepare()
     with core.transaction() as tx:
         tx.run("INSERT INTO facts (name, value) VALUES ('held', 'restored')")
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("greet")
-        await it.idle()
-        assert it.trigger(emitted.id)["status"] == "PENDING"
-        assert it.engine.feeder.holds.everything == "restored"
+        await harness.idle()
+        assert harness.trigger(emitted.id)["status"] == "PENDING"
+        assert harness.engine.feeder.holds.everything == "restored"
 
         with core.transaction() as tx:
             assert release(tx) == {"held": "restored"}
-        it.engine.feeder.ring()
-        assert (await it.settled(emitted.id))["status"] == "DONE"
-        held: str | None = it.engine.feeder.holds.everything
+        harness.engine.feeder.ring()
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
+        held: str | None = harness.engine.feeder.holds.everything
         assert held is None
     with core.transaction() as tx:
         assert release(tx) == {}
@@ -129,15 +129,15 @@ async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
     async def long() -> None:
         await gate.wait()
 
-    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as harness:
         emitted = await app.emit("long")
-        await it.until(lambda: it.engine.running == 1)
-        before = it.trigger(emitted.id)["lease_until"]
+        await harness.until(lambda: harness.engine.running == 1)
+        before = harness.trigger(emitted.id)["lease_until"]
         clock.advance(seconds=30)
-        it.engine.feeder.ring()
-        await it.until(lambda: it.trigger(emitted.id)["lease_until"] == before + 30)
+        harness.engine.feeder.ring()
+        await harness.until(lambda: harness.trigger(emitted.id)["lease_until"] == before + 30)
         gate.set()
-        await it.settled(emitted.id)
+        await harness.settled(emitted.id)
 
 
 @ON_ASYNCIO
@@ -153,14 +153,14 @@ async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_e
         calls.append(1)
         await gate.wait()
 
-    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as harness:
         emitted = await app.emit("long")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         clock.advance(hours=24 * 7)
-        it.engine.feeder.ring()
-        await it.idle_window()
+        harness.engine.feeder.ring()
+        await harness.idle_window()
         gate.set()
-        assert (await it.settled(emitted.id))["attempts"] == 1
+        assert (await harness.settled(emitted.id))["attempts"] == 1
         assert calls == [1]
 
 
@@ -168,17 +168,19 @@ async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_e
 async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
     """The response to the claim was lost between the commit and the claim window."""
     clock = VirtualClock()
-    async with lab(build_app(), tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
-        await it.idle()
-        it.engine.feeder.paused = True
-        emitted = await it.app.emit("greet")
-        window = await it.engine.writer.commit(it.engine.feeder._claims.claim, epoch=it.engine.epoch, limit=1)
+    async with lab(build_app(), tmp_path, settings(lease_seconds=60.0), clock=clock) as harness:
+        await harness.idle()
+        harness.engine.feeder.paused = True
+        emitted = await harness.app.emit("greet")
+        window = await harness.engine.writer.commit(
+            harness.engine.feeder._claims.claim, epoch=harness.engine.epoch, limit=1
+        )
         assert [claim.id for claim in window.claims] == [emitted.id]
 
-        it.engine.feeder.paused = False
+        harness.engine.feeder.paused = False
         clock.advance(seconds=30)
-        it.engine.feeder.ring()
-        assert (await it.settled(emitted.id))["attempts"] == 1
+        harness.engine.feeder.ring()
+        assert (await harness.settled(emitted.id))["attempts"] == 1
 
 
 @ON_ASYNCIO
@@ -196,39 +198,39 @@ async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
     async def note(n: int) -> None:
         seen.append(n)
 
-    async with lab(app, tmp_path, settings(concurrency=2)) as it:
+    async with lab(app, tmp_path, settings(concurrency=2)) as harness:
         await app.emit_many([TriggerSpec(workflow="wait"), TriggerSpec(workflow="wait")])
-        await it.until(lambda: it.engine.running == 2)
+        await harness.until(lambda: harness.engine.running == 2)
         first = await app.emit("note", {"n": 1}, dedup_key="k")
-        await it.until(lambda: len(it.engine._queue) == 1)
+        await harness.until(lambda: len(harness.engine._queue) == 1)
         again = await app.emit("note", {"n": 2}, dedup_key="k", on_duplicate="replace")
         assert again.id == first.id
-        await it.until(lambda: len(it.engine._queue) == 2)
+        await harness.until(lambda: len(harness.engine._queue) == 2)
         gate.set()
-        await it.settled(first.id)
-        await it.idle()
+        await harness.settled(first.id)
+        await harness.idle()
         assert seen == [2]
-        assert it.engine.consumer.slots.taken == 0
-        assert it.rows("SELECT count(*) AS n FROM executions WHERE trigger_id = :id", id=first.id) == [{"n": 1}]
+        assert harness.engine.consumer.slots.taken == 0
+        assert harness.rows("SELECT count(*) AS n FROM executions WHERE trigger_id = :id", id=first.id) == [{"n": 1}]
 
 
 @ON_ASYNCIO
 async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
     """A poll is a transaction without a write, so it needs no flush."""
-    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as it:
-        await it.idle()
-        before = it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size
-        looks = it.engine.writer.group_commit.commits
-        await it.until(lambda: it.engine.writer.group_commit.commits > looks + 2)
-        assert (it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size) == before
+    async with lab(build_app(), tmp_path, settings(poll_seconds=0.1)) as harness:
+        await harness.idle()
+        before = harness.rows("PRAGMA data_version"), (harness.path.parent / "agent.db-wal").stat().st_size
+        looks = harness.engine.writer.group_commit.commits
+        await harness.until(lambda: harness.engine.writer.group_commit.commits > looks + 2)
+        assert (harness.rows("PRAGMA data_version"), (harness.path.parent / "agent.db-wal").stat().st_size) == before
 
 
 @ON_ASYNCIO
 async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
+    async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as harness:
         await app.emit_many([_spec() for _ in range(50)])
-        await it.until(lambda: it.engine.counts["DONE"] == 50)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 50)
 
 
 @ON_ASYNCIO
@@ -245,18 +247,18 @@ async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path, settings(concurrency=1 + 1, claim_batch=1)) as it:
-        core = Services(it.path, settings())
-        engine = it.engine
+    async with lab(app, tmp_path, settings(concurrency=1 + 1, claim_batch=1)) as harness:
+        core = Services(harness.path, settings())
+        engine = harness.engine
         done = 0
         for _ in range(12):
             gates.extend([anyio.Event(), anyio.Event()])
             for n in (len(gates) - 2, len(gates) - 1):
                 await app.emit("wait", {"n": n})
-            await it.until(lambda: engine.running == 2)
+            await harness.until(lambda: engine.running == 2)
             await app.emit("quick")
-            await it.until(lambda: len(engine._queue) == 1)
-            await it.idle_window()
+            await harness.until(lambda: len(engine._queue) == 1)
+            await harness.idle_window()
             await anyio.sleep(0.01)
             with core.transaction() as tx:
                 core.triggers.emit(tx, TriggerSpec(workflow="quick"))  # as another process does, which then rings:
@@ -272,14 +274,14 @@ async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
                 engine.feeder.ring()
                 await anyio.sleep(0.005)  # the poll waits for the writer
                 gates[-1].set()
-                await it.until(lambda: len(engine.consumer._starting) == 1)  # the start waits behind the poll
+                await harness.until(lambda: len(engine.consumer._starting) == 1)  # the start waits behind the poll
                 proceed.set()
             with anyio.fail_after(PATIENCE):
                 while engine.counts["DONE"] < done + 3:  # noqa: ASYNC110
                     await anyio.sleep(0.002)
             gates[-2].set()
             done += 4
-            await it.until(lambda done=done: engine.counts["DONE"] == done)  # type: ignore[misc]
+            await harness.until(lambda done=done: engine.counts["DONE"] == done)  # type: ignore[misc]
         core.close()
 
 
@@ -293,17 +295,17 @@ async def test_engine_with_small_claim_windows_never_stalls(tmp_path, seed):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path, settings(concurrency=1 + seed % 3, claim_batch=1 + seed % 2)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1 + seed % 3, claim_batch=1 + seed % 2)) as harness:
         total = 0
         for n in range(60):
             await app.emit("quick")
             total += 1
             if n % 7 == seed % 7:
                 with anyio.fail_after(PATIENCE):
-                    while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
+                    while harness.engine.counts["DONE"] < total:  # noqa: ASYNC110
                         await anyio.sleep(0.001)
         with anyio.fail_after(PATIENCE):
-            while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
+            while harness.engine.counts["DONE"] < total:  # noqa: ASYNC110
                 await anyio.sleep(0.001)
 
 

@@ -60,11 +60,11 @@ def build_old_app() -> App:
 
 async def wait_in_old_app(folder: Path) -> tuple[str, str]:
     """Start a `brief` and a `chat` until both wait, stop the engine, and return their task ids."""
-    async with lab(build_old_app(), folder) as it:
-        brief = (await it.app.emit("brief", {"city": "Rome"})).id
-        chat = (await it.app.emit("chat", session_id="ada")).id
-        await it.waiting(brief)
-        await it.waiting(chat)
+    async with lab(build_old_app(), folder) as harness:
+        brief = (await harness.app.emit("brief", {"city": "Rome"})).id
+        chat = (await harness.app.emit("chat", session_id="ada")).id
+        await harness.waiting(brief)
+        await harness.waiting(chat)
         return brief, chat
 
 
@@ -126,26 +126,26 @@ async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts
     brief, chat = await wait_in_old_app(tmp_path)
     app = build_old_app()
     change(app)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(brief, "go")  # a signal to a held task is kept and wakes it later
         await app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="ada")
-        await it.waiting(chat, turn=3)
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
-        await it.idle_window()
-        [held] = it.rows("SELECT * FROM task_holds")
+        await harness.waiting(chat, turn=3)
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await harness.idle_window()
+        [held] = harness.rows("SELECT * FROM task_holds")
         assert (held["task_id"], held["reason"]) == (brief, wrong)
-        task, trigger = it.task(brief), it.trigger(held["trigger_id"])
+        task, trigger = harness.task(brief), harness.trigger(held["trigger_id"])
         assert (task["status"], trigger["status"]) == ("RUNNING", "PENDING")
         assert (trigger["attempts"], trigger["starts"]) == (0, 0), "a hold costs no attempt"
         assert trigger["reason"] == f"held: {wrong}"
-        assert len(it.engine._queue) == 0, "a held task takes no place in the window"
+        assert len(harness.engine._queue) == 0, "a held task takes no place in the window"
         fresh = (await app.emit("chat")).id
-        await it.waiting(fresh)
-    async with lab(build_old_app(), tmp_path) as it:
-        assert (await it.ended(brief))["result_json"] == '"Rome"'
-        assert it.rows("SELECT * FROM task_holds") == []
-        assert it.trigger(held["trigger_id"])["reason"] == "succeeded"
-        assert it.rows("SELECT calls FROM activity_log") == [{"calls": 1}]
+        await harness.waiting(fresh)
+    async with lab(build_old_app(), tmp_path) as harness:
+        assert (await harness.ended(brief))["result_json"] == '"Rome"'
+        assert harness.rows("SELECT * FROM task_holds") == []
+        assert harness.trigger(held["trigger_id"])["reason"] == "succeeded"
+        assert harness.rows("SELECT calls FROM activity_log") == [{"calls": 1}]
 
 
 async def test_held_task_keeps_the_first_held_time_over_several_starts(tmp_path: Path) -> None:
@@ -154,16 +154,16 @@ async def test_held_task_keeps_the_first_held_time_over_several_starts(tmp_path:
     for _ in range(3):
         app = build_old_app()
         omit_brief(app)
-        async with lab(app, tmp_path) as it:
-            await it.idle_window()
-            [held] = it.rows("SELECT * FROM task_holds")
+        async with lab(app, tmp_path) as harness:
+            await harness.idle_window()
+            [held] = harness.rows("SELECT * FROM task_holds")
             moments.append(held["held_at"])
             assert held["task_id"] == brief
     assert len(set(moments)) == 1
-    async with lab(build_old_app(), tmp_path) as it:
-        assert it.task(brief)["status"] == "WAITING", "the task still waits, since no event arrived"
-        await it.app.signal(brief, "go")
-        assert (await it.ended(brief))["status"] == "DONE"
+    async with lab(build_old_app(), tmp_path) as harness:
+        assert harness.task(brief)["status"] == "WAITING", "the task still waits, since no event arrived"
+        await harness.app.signal(brief, "go")
+        assert (await harness.ended(brief))["status"] == "DONE"
 
 
 async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_path: Path) -> None:
@@ -174,26 +174,26 @@ async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_p
     @app.workflow("chat")
     async def chat_on(ctx: TaskContext[Total]) -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="ada")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
-        [held] = it.rows("SELECT * FROM task_holds")
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        [held] = harness.rows("SELECT * FROM task_holds")
         assert held["task_id"] == chat
         assert held["reason"] == "the state does not fit chat: state: Object missing required field `total`"
-    async with lab(build_old_app(), tmp_path) as it:
-        await it.waiting(chat, turn=3)
+    async with lab(build_old_app(), tmp_path) as harness:
+        await harness.waiting(chat, turn=3)
 
 
 async def test_held_task_retried_by_an_operator_runs_and_fails(tmp_path: Path) -> None:
     brief, chat = await wait_in_old_app(tmp_path)
     app = build_old_app()
     omit_brief(app)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(brief, "go")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
         await app.retry_task(brief)
-        assert (await it.ended(brief))["error_code"] == "CAPABILITY_NOT_FOUND"
-        assert it.rows("SELECT * FROM task_holds") == []
+        assert (await harness.ended(brief))["error_code"] == "CAPABILITY_NOT_FOUND"
+        assert harness.rows("SELECT * FROM task_holds") == []
         with pytest.raises(StateRefused, match="only one that is FAILED or held"):
             await app.retry_task(chat)
 
@@ -206,14 +206,14 @@ async def test_task_of_a_removed_workflow_is_held_and_fails_with_the_trigger_on_
     async def gone(ctx: TaskContext) -> None:
         await anyio.sleep_forever()
 
-    async with lab(before, tmp_path, settings(shutdown_grace=0.0)) as it:
+    async with lab(before, tmp_path, settings(shutdown_grace=0.0)) as harness:
         emitted = await before.emit("gone")
-        await it.until(lambda: it.engine.running == 1)
-    async with lab(after, tmp_path) as it:
-        assert await it.held(emitted.id) == "workflow gone is not declared"
+        await harness.until(lambda: harness.engine.running == 1)
+    async with lab(after, tmp_path) as harness:
+        assert await harness.held(emitted.id) == "workflow gone is not declared"
         await after.retry_task(emitted.id)
-        row = await it.ended(emitted.id)
-        trigger = it.trigger(emitted.id)
+        row = await harness.ended(emitted.id)
+        trigger = harness.trigger(emitted.id)
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
         assert (trigger["status"], trigger["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
@@ -222,13 +222,13 @@ async def test_held_task_can_be_cancelled(tmp_path: Path) -> None:
     brief, _ = await wait_in_old_app(tmp_path)
     app = build_old_app()
     omit_brief(app)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(brief, "go")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
         await app.cancel_task(brief)
-        assert (await it.ended(brief))["status"] == "CANCELLED"
-    async with lab(app, tmp_path) as it:
-        assert it.rows("SELECT * FROM task_holds") == [], "the next start removes the hold"
+        assert (await harness.ended(brief))["status"] == "CANCELLED"
+    async with lab(app, tmp_path) as harness:
+        assert harness.rows("SELECT * FROM task_holds") == [], "the next start removes the hold"
 
 
 async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_path: Path) -> None:
@@ -240,26 +240,26 @@ async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_pa
         await ctx.step("once", lambda: None)
         raise TimeoutError
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit_many([TriggerSpec(workflow="slow", max_attempts=100)])
-        await it.until(lambda: it.trigger(emitted[0].id)["attempts"] >= 2)
-    async with lab(build_old_app(), tmp_path) as it:
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
-        spent = it.trigger(emitted[0].id)["attempts"]
-        await it.idle_window()
-        assert it.trigger(emitted[0].id)["attempts"] == spent
-        [before] = it.rows("SELECT trigger_reason FROM task_holds")
+        await harness.until(lambda: harness.trigger(emitted[0].id)["attempts"] >= 2)
+    async with lab(build_old_app(), tmp_path) as harness:
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        spent = harness.trigger(emitted[0].id)["attempts"]
+        await harness.idle_window()
+        assert harness.trigger(emitted[0].id)["attempts"] == spent
+        [before] = harness.rows("SELECT trigger_reason FROM task_holds")
     app = build_old_app()
 
     @app.workflow("slow")
     async def slow_on(ctx: TaskContext[Any]) -> str:
         return str(ctx.resume)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended(emitted[0].id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended(emitted[0].id)
         assert row["status"] == "DONE"
         assert before["trigger_reason"] in ("AGENT_TIMEOUT", "released at shutdown", "shutdown")
-        assert it.trigger(emitted[0].id)["attempts"] == spent + 1
+        assert harness.trigger(emitted[0].id)["attempts"] == spent + 1
 
 
 async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_path: Path) -> None:
@@ -270,9 +270,9 @@ async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_p
         fresh = producer.emit("chat").id
     app = build_old_app()
     del app.workflows["chat"]
-    async with lab(app, tmp_path) as it:
-        assert (await it.settled(fresh))["error_code"] == "CAPABILITY_NOT_FOUND"
-        assert it.rows("SELECT * FROM task_holds") == []
+    async with lab(app, tmp_path) as harness:
+        assert (await harness.settled(fresh))["error_code"] == "CAPABILITY_NOT_FOUND"
+        assert harness.rows("SELECT * FROM task_holds") == []
 
 
 async def test_workflow_declared_after_the_start_releases_the_held_task(tmp_path: Path) -> None:
@@ -280,10 +280,10 @@ async def test_workflow_declared_after_the_start_releases_the_held_task(tmp_path
     app = build_old_app()
     fn = app.workflows["brief"].fn
     omit_brief(app)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         app.declare("brief", fn)
         await app.signal(brief, "go")
-        assert (await it.ended(brief))["status"] == "DONE"
+        assert (await harness.ended(brief))["status"] == "DONE"
 
 
 def build_parent_and_child(*, with_child: bool) -> App:
@@ -304,17 +304,17 @@ def build_parent_and_child(*, with_child: bool) -> App:
 
 
 async def test_held_child_keeps_the_parent_waiting(tmp_path: Path) -> None:
-    async with lab(build_parent_and_child(with_child=True), tmp_path) as it:
-        parent = (await it.app.emit("parent")).id
-        await it.waiting(parent)
-        [child] = [row["id"] for row in it.rows("SELECT id FROM tasks WHERE workflow = 'child'")]
-        await it.waiting(child)
-    async with lab(build_parent_and_child(with_child=False), tmp_path) as it:
-        await it.app.signal(child, "go")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
-        assert it.task(parent)["status"] == "WAITING"
-    async with lab(build_parent_and_child(with_child=True), tmp_path) as it:
-        assert (await it.ended(parent))["result_json"] == '"grown"'
+    async with lab(build_parent_and_child(with_child=True), tmp_path) as harness:
+        parent = (await harness.app.emit("parent")).id
+        await harness.waiting(parent)
+        [child] = [row["id"] for row in harness.rows("SELECT id FROM tasks WHERE workflow = 'child'")]
+        await harness.waiting(child)
+    async with lab(build_parent_and_child(with_child=False), tmp_path) as harness:
+        await harness.app.signal(child, "go")
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+        assert harness.task(parent)["status"] == "WAITING"
+    async with lab(build_parent_and_child(with_child=True), tmp_path) as harness:
+        assert (await harness.ended(parent))["result_json"] == '"grown"'
 
 
 async def test_child_without_ctx_is_not_held_after_a_restart(tmp_path: Path) -> None:
@@ -332,12 +332,12 @@ async def test_child_without_ctx_is_not_held_after_a_restart(tmp_path: Path) -> 
             await anyio.sleep_forever()
         return "grown"
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0)) as it:
-        parent_id = (await it.app.emit("parent")).id
+    async with lab(app, tmp_path, settings(shutdown_grace=0)) as harness:
+        parent_id = (await harness.app.emit("parent")).id
         await begun.wait()
-    async with lab(app, tmp_path) as it:
-        assert it.rows("SELECT * FROM task_holds") == []
-        assert (await it.ended(parent_id))["result_json"] == '"grown"'
+    async with lab(app, tmp_path) as harness:
+        assert harness.rows("SELECT * FROM task_holds") == []
+        assert (await harness.ended(parent_id))["result_json"] == '"grown"'
 
 
 async def test_held_tasks_take_no_place_in_the_claim_window(tmp_path: Path) -> None:
@@ -348,22 +348,24 @@ async def test_held_tasks_take_no_place_in_the_claim_window(tmp_path: Path) -> N
     async def sleeper(ctx: TaskContext[Any]) -> None:
         await ctx.wait_for("go")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many([TriggerSpec(workflow="sleeper")] * 30)
-        await it.until(lambda: it.rows("SELECT count(*) AS n FROM waits WHERE status = 'WAITING'")[0]["n"] == 30)
-        sleepers = [row["id"] for row in it.rows("SELECT id FROM tasks")]
+        await harness.until(
+            lambda: harness.rows("SELECT count(*) AS n FROM waits WHERE status = 'WAITING'")[0]["n"] == 30
+        )
+        sleepers = [row["id"] for row in harness.rows("SELECT id FROM tasks")]
     with Producer(tmp_path / "agent.db") as producer:
         for task_id in sleepers:
             producer.signal(task_id, "go")
         healthy = producer.emit("chat", priority=99).id
-    async with lab(build_old_app(), tmp_path, settings(claim_batch=10)) as it:
-        await it.waiting(healthy)
+    async with lab(build_old_app(), tmp_path, settings(claim_batch=10)) as harness:
+        await harness.waiting(healthy)
         put_off = "SELECT count(*) AS n FROM task_holds WHERE trigger_id IS NOT NULL"
-        await it.until(lambda: it.rows(put_off)[0]["n"] == 30)
-        looks = it.engine.feeder.polls
-        await it.idle_window()
-        assert it.engine.feeder.polls - looks <= 4, "held tasks cause no further polls"
-        assert it.engine.is_idle
+        await harness.until(lambda: harness.rows(put_off)[0]["n"] == 30)
+        looks = harness.engine.feeder.polls
+        await harness.idle_window()
+        assert harness.engine.feeder.polls - looks <= 4, "held tasks cause no further polls"
+        assert harness.engine.is_idle
 
 
 def test_damaged_task_row_raises_nothing_in_the_signature_check() -> None:
@@ -391,9 +393,9 @@ def test_payload_refused_by_a_custom_type_does_not_fit_the_workflow() -> None:
     app = App()
 
     @app.workflow("odd")
-    async def odd(ctx: TaskContext[Any], it: PickyPayload) -> None: ...
+    async def odd(ctx: TaskContext[Any], value: PickyPayload) -> None: ...
 
-    task = LiveTask(b"one", b"odd", None, None, b"null", b'{"it":1}', None, True)
+    task = LiveTask(b"one", b"odd", None, None, b"null", b'{"value":1}', None, True)
     assert misfit(task, app.workflows, app.actions) == "the payload does not fit odd: whatever it likes"
 
 

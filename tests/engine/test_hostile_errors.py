@@ -17,14 +17,14 @@ pytestmark = pytest.mark.anyio
 
 Make = Callable[[], BaseException]
 
-FAILING = (
+FAILING_PLACES = (
     *("raises", "plainly", "step", "plain_step", "transaction", "reversible"),
     *("step_result", "transaction_result", "state"),  # raised by a value that is serialized
     *("payload", "step_type", "transaction_type"),  # raised by a type that is parsed
 )
 """The places in which the error fails the attempt."""
 
-ACTS = {
+ACT_PLACES = {
     "act": "UNKNOWN",
     "plain_act": "UNKNOWN",
     "act_result": "DONE",
@@ -158,18 +158,19 @@ def build_app(make: Make) -> App:
 async def test_hostile_error_in_any_user_code_ends_only_that_attempt(tmp_path, monkeypatch, make):
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app = build_app(make)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         payloads: dict[str, Any] = {"payload": {"value": {}}}
         ids = {
-            name: (await app.emit(name, payloads.get(name))).id for name in (*FAILING, *ACTS, "result", "next_state")
+            name: (await app.emit(name, payloads.get(name))).id
+            for name in (*FAILING_PLACES, *ACT_PLACES, "result", "next_state")
         }
-        for name in FAILING:
-            row = await it.settled(ids[name])
+        for name in FAILING_PLACES:
+            row = await harness.settled(ids[name])
             assert (name, row["status"] in ("DEAD", "FAILED"), bool(row["error_code"])) == (name, True, True)
-        assert (await it.ended(ids["next_state"]))["status"] == "FAILED"
-        for name in (*ACTS, "result"):
-            await it.settled(ids[name])
-        assert "result_unstored" in it.task(ids["result"])["result_json"]
-        assert {row["action"]: row["status"] for row in ledger(it)} == ACTS
-        assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
-        assert it.engine.writer.failed is None
+        assert (await harness.ended(ids["next_state"]))["status"] == "FAILED"
+        for name in (*ACT_PLACES, "result"):
+            await harness.settled(ids[name])
+        assert "result_unstored" in harness.task(ids["result"])["result_json"]
+        assert {row["action"]: row["status"] for row in ledger(harness)} == ACT_PLACES
+        assert (await harness.settled((await app.emit("good")).id))["status"] == "DONE"
+        assert harness.engine.writer.failed is None

@@ -57,10 +57,10 @@ def build_app() -> App:
 @pytest.mark.usefixtures("broken_log")
 async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path):
     with Fault(cast(FunctionType, Fallback.run), "bad", math.inf).installed() as injected:
-        async with lab(build_app(), tmp_path) as it:
+        async with lab(build_app(), tmp_path) as harness:
             injected.armed = True
-            await it.engine.requests.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
-            bad, good = await it.settled("bad"), await it.settled("good")
+            await harness.engine.requests.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
+            bad, good = await harness.settled("bad"), await harness.settled("good")
 
     assert (bad["status"], bad["error_code"]) == ("FAILED", "INTERNAL_AGENT_ERROR")
     assert good["status"] == "DONE"
@@ -69,12 +69,12 @@ async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path)
 async def test_engine_fault_in_the_claim_window_frees_the_lane(tmp_path):
     """The triggers behind the failing one in its session continue."""
     with Fault(cast(FunctionType, ClaimService.rank), "bad", math.inf).installed() as injected:
-        async with lab(build_app(), tmp_path) as it:
+        async with lab(build_app(), tmp_path) as harness:
             injected.armed = True
-            await it.engine.requests.emit_many(
+            await harness.engine.requests.emit_many(
                 [TriggerSpec(workflow="healthy", id=id, session_id="ada") for id in ("bad", "behind")]
             )
-            bad, behind = await it.settled("bad"), await it.settled("behind")
+            bad, behind = await harness.settled("bad"), await harness.settled("behind")
 
     assert (bad["status"], bad["attempts"]) == ("FAILED", 0)
     assert behind["status"] == "DONE"
@@ -91,12 +91,12 @@ async def test_engine_fault_after_a_commit_loses_no_committed_work(tmp_path, ste
         return Continue(1) if ctx.turn == 1 else Done("done")
 
     with Fault(cast(FunctionType, step), "bad", 1, "after").installed() as injected:
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             injected.armed = True
-            await it.engine.requests.emit_many(
+            await harness.engine.requests.emit_many(
                 [TriggerSpec(workflow="chat", id="bad"), TriggerSpec(workflow="healthy", id="good")]
             )
-            good, task = await it.settled("good"), await it.ended("bad")
+            good, task = await harness.settled("good"), await harness.ended("bad")
 
     assert injected.raised == 1
     assert (good["status"], task["status"], task["turn"]) == ("DONE", "DONE", 2)

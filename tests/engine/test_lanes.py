@@ -40,9 +40,9 @@ async def test_session_triggers_run_singly_in_order_while_other_sessions_run(tmp
         for n in range(15)
         for session in ("a", "b", "c")
     ]
-    async with lab(app, tmp_path, settings(concurrency=8)) as it:
+    async with lab(app, tmp_path, settings(concurrency=8)) as harness:
         await app.emit_many(specs)
-        await it.until(lambda: it.engine.counts["DONE"] == len(specs))
+        await harness.until(lambda: harness.engine.counts["DONE"] == len(specs))
 
     assert order == {"a": list(range(15)), "b": list(range(15)), "c": list(range(15))}
     assert most_at_once > 1
@@ -60,12 +60,12 @@ async def test_busy_session_does_not_fill_the_claim_window(tmp_path):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path, settings(concurrency=4, claim_batch=4)) as it:
+    async with lab(app, tmp_path, settings(concurrency=4, claim_batch=4)) as harness:
         await app.emit_many([TriggerSpec(workflow="slow", session_id="busy", priority=0) for _ in range(100)])
         emitted = await app.emit("quick", priority=99)
-        assert (await it.settled(emitted.id))["status"] == "DONE"
-        assert it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'") == [{"n": 1}]
-        await app.cancel(it.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
+        assert harness.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'") == [{"n": 1}]
+        await app.cancel(harness.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
         gate.set()
 
 
@@ -86,9 +86,9 @@ async def test_running_triggers_never_exceed_the_engine_concurrency(tmp_path):
         await anyio.sleep(0.001)
         inside -= 1
 
-    async with lab(app, tmp_path, settings(concurrency=3)) as it:
+    async with lab(app, tmp_path, settings(concurrency=3)) as harness:
         await app.emit_many([TriggerSpec(workflow="work") for _ in range(30)])
-        await it.until(lambda: it.engine.counts["DONE"] == 30)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 30)
     assert most == 3
 
 
@@ -103,9 +103,9 @@ async def test_engine_with_a_single_place_settles_each_trigger_before_the_next_s
                 reader.fetch_value("SELECT count(*) FROM triggers WHERE started_at > 0 AND settled_at IS NULL")
             )
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         await app.emit_many([TriggerSpec(workflow="strict") for _ in range(10)])
-        await it.until(lambda: it.engine.counts["DONE"] == 10)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 10)
     assert unsettled == [1] * 10
 
 
@@ -120,13 +120,13 @@ async def test_urgent_trigger_is_claimed_past_a_full_window_and_starts_next(tmp_
         await gate.wait()
         order.append(name)
 
-    async with lab(app, tmp_path, settings(concurrency=1, claim_batch=3)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1, claim_batch=3)) as harness:
         await app.emit_many([TriggerSpec(workflow="work", payload={"name": str(n)}, priority=50) for n in range(8)])
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         urgent = await app.emit("work", {"name": "urgent"}, priority=0)
-        await it.until(lambda: it.trigger(urgent.id)["status"] == "CLAIMED")
+        await harness.until(lambda: harness.trigger(urgent.id)["status"] == "CLAIMED")
         gate.set()
-        await it.until(lambda: len(order) == 9)
+        await harness.until(lambda: len(order) == 9)
     assert order[:2] == ["0", "urgent"]
 
 
@@ -155,9 +155,9 @@ async def test_trigger_with_two_crashes_runs_alone(tmp_path):
         tx.run("UPDATE triggers SET crash_count = 2 WHERE id = :id", id=suspect.id)
     core.close()
 
-    async with lab(app, tmp_path, settings(concurrency=4)) as it:
-        await it.until(lambda: it.engine.counts["DONE"] == 13)
-        assert it.trigger(suspect.id)["started_alone"] == 1
+    async with lab(app, tmp_path, settings(concurrency=4)) as harness:
+        await harness.until(lambda: harness.engine.counts["DONE"] == 13)
+        assert harness.trigger(suspect.id)["started_alone"] == 1
     assert concurrent["suspect"] == set()
     assert any(concurrent[f"ordinary {n}"] for n in range(12))
 
@@ -176,9 +176,9 @@ async def test_retry_in_backoff_does_not_hold_the_lane(tmp_path):
     from dataclasses import replace
 
     config = replace(config, retry=replace(config.retry, base_seconds=3600.0, cap_seconds=3600.0))
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         bad = await app.emit("chat", {"text": "bad"}, session_id="s")
         good = await app.emit("chat", {"text": "good"}, session_id="s")
-        await it.settled(good.id)
+        await harness.settled(good.id)
         assert seen == ["bad", "good"]
-        assert it.trigger(bad.id)["status"] == "PENDING"
+        assert harness.trigger(bad.id)["status"] == "PENDING"

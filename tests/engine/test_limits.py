@@ -57,8 +57,10 @@ def mail_specs(count: int, **fields: Any) -> list[TriggerSpec]:
     return [TriggerSpec(workflow="mail", payload={"n": n}, **fields) for n in range(count)]
 
 
-def count_claimed(it: Lab, workflow: str) -> int:
-    [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED' AND workflow = :name", name=workflow)
+def count_claimed(harness: Lab, workflow: str) -> int:
+    [row] = harness.rows(
+        "SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED' AND workflow = :name", name=workflow
+    )
     count: int = row["n"]
     return count
 
@@ -71,8 +73,8 @@ def start_times(path: Path, workflow: str = "mail") -> list[float]:
 class BlockedWriter:
     """A block during which the writer is busy, so every request to it stays queued."""
 
-    def __init__(self, it: Lab) -> None:
-        self._writer = it.engine.writer
+    def __init__(self, harness: Lab) -> None:
+        self._writer = harness.engine.writer
         self._inside, self._go_on = threading.Event(), threading.Event()
 
     def _hold(self, _tx: Any) -> None:
@@ -120,14 +122,14 @@ async def test_trigger_of_a_full_workflow_is_not_overtaken_within_its_session(tm
     def says_spec(word: str, session: str) -> TriggerSpec:
         return TriggerSpec(workflow="says", payload={"word": word}, session_id=session)
 
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(1))
-        await it.until(lambda: mailer.inside == 1)
+        await harness.until(lambda: mailer.inside == 1)
         second = TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s")
         await mailer.app.emit_many([second, says_spec("later", "s"), says_spec("other", "t")])
-        await it.until(lambda: "other with 0" in order)
+        await harness.until(lambda: "other with 0" in order)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)
     assert order == ["other with 0", "later with 1"]
 
 
@@ -150,10 +152,10 @@ async def test_workflow_concurrency_is_never_exceeded_in_a_flood_of_triggers(tmp
     app.declare("fetch", work, concurrency=1)
     app.declare("free", work)
     names = ["mail", "fetch", "free", "free"] * 25
-    async with lab(app, tmp_path, settings(concurrency=12, claim_batch=16)) as it:
+    async with lab(app, tmp_path, settings(concurrency=12, claim_batch=16)) as harness:
         await app.emit_many([TriggerSpec(workflow=name, payload={"name": name}) for name in names])
-        await it.until(lambda: it.engine.counts["DONE"] == len(names))
-        await it.idle()
+        await harness.until(lambda: harness.engine.counts["DONE"] == len(names))
+        await harness.idle()
     assert (most["mail"], most["fetch"]) == (3, 1)
     assert most["free"] > 3
 
@@ -162,38 +164,38 @@ async def test_full_workflow_leaves_the_claim_window_to_other_workflows(tmp_path
     """A hundred mails precede another trigger in every order, and only one of them may run. The other trigger runs at
     once."""
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path, settings(concurrency=2, claim_batch=2)) as it:
+    async with lab(mailer.app, tmp_path, settings(concurrency=2, claim_batch=2)) as harness:
         await mailer.app.emit_many(mail_specs(100, priority=0))
         for _ in range(5):
             emitted = await mailer.app.emit("quick", priority=99, session_id="s")
-            assert (await it.settled(emitted.id))["status"] == "DONE"
-        assert (count_claimed(it, "mail"), mailer.seen) == (1, [0])
+            assert (await harness.settled(emitted.id))["status"] == "DONE"
+        assert (count_claimed(harness, "mail"), mailer.seen) == (1, [0])
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 105)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 105)
     assert mailer.most == 1
 
 
 async def test_triggers_of_a_limited_workflow_keep_the_emit_order(tmp_path):
     mailer = Mailer(concurrency=1)
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, settings(concurrency=4, claim_batch=3)) as it:
+    async with lab(mailer.app, tmp_path, settings(concurrency=4, claim_batch=3)) as harness:
         await mailer.app.emit_many([spec for n, spec in enumerate(mail_specs(30)) if n % 2])
         for spec in mail_specs(30)[::2]:
             await mailer.app.emit("mail", spec.payload, priority=50)
-        await it.until(lambda: it.engine.counts["DONE"] == 30)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 30)
     assert mailer.seen == [*range(1, 30, 2), *range(0, 30, 2)]
 
 
 async def test_concurrency_limit_counts_triggers_by_source_and_by_name(tmp_path):
     mailer = Mailer(concurrency=2)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE") for _ in range(5)] + mail_specs(5))
-        await it.until(lambda: mailer.inside == 2)
-        await it.idle_window()
-        [row] = it.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'")
+        await harness.until(lambda: mailer.inside == 2)
+        await harness.idle_window()
+        [row] = harness.rows("SELECT count(*) AS n FROM triggers WHERE status = 'CLAIMED'")
         assert row == {"n": 2}
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 10)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 10)
     assert mailer.most == 2
 
 
@@ -204,25 +206,25 @@ async def test_routed_triggers_do_not_count_for_the_workflow_limit(tmp_path):
 
     mailer = Mailer(concurrency=1)
     mailer.app.router = MailRouter()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow=None, source="SKILL_WORKFLOW") for _ in range(5)])
-        await it.until(lambda: mailer.inside == 5)
+        await harness.until(lambda: mailer.inside == 5)
         mailer.gate.set()
 
 
 async def test_trigger_of_another_process_behind_a_full_workflow_is_claimed(tmp_path):
     """The trigger is emitted by another process with an earlier time."""
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(10, at=time.time() - 60))
-        await it.until(lambda: mailer.inside == 1)
-        await it.idle_window()
-        with Producer(it.path) as producer:
+        await harness.until(lambda: mailer.inside == 1)
+        await harness.idle_window()
+        with Producer(harness.path) as producer:
             for seconds in (3, 300):
                 emitted = producer.emit("quick", at=time.time() - seconds)
-                assert (await it.settled(emitted.id))["status"] == "DONE"
+                assert (await harness.settled(emitted.id))["status"] == "DONE"
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 12)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 12)
 
 
 # Returned places
@@ -234,14 +236,14 @@ async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_pat
     clock = VirtualClock()
     mailer = Mailer(concurrency=1)
     app = mailer.app
-    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as it:
+    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as harness:
         await app.emit("wait")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         first = await app.emit("mail", {"n": 1}, session_id="s", dedup_key="k", expires_at=NEW_YEAR + 60)
-        await it.until(lambda: it.trigger(first.id)["status"] == "CLAIMED")
+        await harness.until(lambda: harness.trigger(first.id)["status"] == "CLAIMED")
         second = await app.emit("mail", {"n": 2})
-        await it.idle_window()
-        assert it.trigger(second.id)["status"] == "PENDING"
+        await harness.idle_window()
+        assert harness.trigger(second.id)["status"] == "PENDING"
 
         match end:
             case "cancelled":
@@ -253,18 +255,18 @@ async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_pat
             case "replaced":
                 await app.emit("mail", {"n": 3}, dedup_key="k", on_duplicate="replace", session_id="s")
             case _:
-                other = Services(it.path, settings())
+                other = Services(harness.path, settings())
                 with other.transaction() as tx:
                     other.triggers.cancel(tx, first.id)
                 other.close()
         mailer.gate.set()
 
-        assert (await it.settled(second.id))["status"] == "DONE"
-        await it.settled(first.id)
-        await it.idle()
+        assert (await harness.settled(second.id))["status"] == "DONE"
+        await harness.settled(first.id)
+        await harness.idle()
         assert mailer.most == 1
         assert 1 not in mailer.seen
-        assert len(it.engine._queue) == 0
+        assert len(harness.engine._queue) == 0
 
 
 async def test_trigger_in_backoff_frees_the_limited_place(tmp_path):
@@ -279,11 +281,11 @@ async def test_trigger_in_backoff_frees_the_limited_place(tmp_path):
 
     config = settings()
     config = replace(config, retry=replace(config.retry, base_seconds=3600.0, cap_seconds=3600.0))
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         bad, good = await app.emit_many([TriggerSpec(workflow="mail", payload={"text": t}) for t in ("bad", "good")])
-        await it.settled(good.id)
+        await harness.settled(good.id)
         assert seen == ["bad", "good"]
-        assert it.trigger(bad.id)["status"] == "PENDING"
+        assert harness.trigger(bad.id)["status"] == "PENDING"
 
 
 async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, monkeypatch):
@@ -298,28 +300,28 @@ async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, 
 
     mailer = Mailer(concurrency=1)
     mailer.app.router = SessionRouter()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit(None, source="SKILL_WORKFLOW")
         await asked.wait()
-        it.engine.feeder.paused = True
+        harness.engine.feeder.paused = True
         first, second = await mailer.app.emit_many(
             [
                 TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s"),
                 TriggerSpec(workflow="mail", payload={"n": 2}),
             ]
         )
-        await it.idle_window()
-        it.engine.feeder.paused = False
-        async with BlockedWriter(it):
-            await begin_poll(it.engine.feeder, monkeypatch)
+        await harness.idle_window()
+        harness.engine.feeder.paused = False
+        async with BlockedWriter(harness):
+            await begin_poll(harness.engine.feeder, monkeypatch)
             answer.set()
-            await it.until(lambda: "s" in it.engine._queue.busy_lanes)
+            await harness.until(lambda: "s" in harness.engine._queue.busy_lanes)
 
-        await it.until(lambda: mailer.seen == [2])
-        assert it.trigger(first.id)["status"] == "PENDING"
+        await harness.until(lambda: mailer.seen == [2])
+        assert harness.trigger(first.id)["status"] == "PENDING"
         mailer.gate.set()
-        await it.settled(second.id)
-        await it.settled(first.id)
+        await harness.settled(second.id)
+        await harness.settled(first.id)
     assert mailer.most == 1
 
 
@@ -330,28 +332,28 @@ async def test_rate_allows_the_next_start_when_the_oldest_start_has_passed(tmp_p
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(3, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit("mail")
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
         clock.advance(30)
         await mailer.app.emit_many(mail_specs(6))
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
         clock.advance(29.5)
-        await it.idle_window()
-        await it.idle()
-        assert it.engine.counts["DONE"] == 3
+        await harness.idle_window()
+        await harness.idle()
+        assert harness.engine.counts["DONE"] == 3
         clock.advance(0.5)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)
         clock.advance(30)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 6)
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 6)
         clock.advance(30)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 7)
-        await it.idle()
-    assert [at - NEW_YEAR for at in start_times(it.path)] == [0, 30, 30, 60, 90, 90, 120]
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 7)
+        await harness.idle()
+    assert [at - NEW_YEAR for at in start_times(harness.path)] == [0, 30, 30, 60, 90, 90, 120]
 
 
 async def test_rate_counts_failed_attempts(tmp_path):
@@ -362,50 +364,50 @@ async def test_rate_counts_failed_attempts(tmp_path):
     async def mail() -> None:
         raise ValueError
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         emitted = await app.emit("mail")
-        await it.until(lambda: it.engine.counts["PENDING"] == 2)
-        await it.idle_window()
-        await it.idle()
-        assert it.trigger(emitted.id)["starts"] == 2
+        await harness.until(lambda: harness.engine.counts["PENDING"] == 2)
+        await harness.idle_window()
+        await harness.idle()
+        assert harness.trigger(emitted.id)["starts"] == 2
         clock.advance(60)
-        await it.idle_window()
-        assert (await it.settled(emitted.id))["status"] == "DEAD"
+        await harness.idle_window()
+        assert (await harness.settled(emitted.id))["status"] == "DEAD"
 
 
 async def test_engine_wakes_without_a_bell_when_a_rate_token_returns(tmp_path):
     """The poll interval is minutes long, and no bell rings."""
     mailer = Mailer(rate=Rate(2, per=0.2))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(9))
-        await it.until(lambda: it.engine.counts["DONE"] == 9)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 9)
     assert mailer.seen == list(range(9))
-    assert max_in_span(start_times(it.path), 0.2 - 0.005) == 2
+    assert max_in_span(start_times(harness.path), 0.2 - 0.005) == 2
 
 
 async def test_rate_token_that_returns_during_a_poll_is_not_lost(tmp_path, monkeypatch):
     mailer = Mailer(rate=Rate(1, per=0.3))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(2))
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
-        async with BlockedWriter(it):
-            await begin_poll(it.engine.feeder, monkeypatch)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
+        async with BlockedWriter(harness):
+            await begin_poll(harness.engine.feeder, monkeypatch)
             await anyio.sleep(0.4)
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
 
 
 async def test_engine_that_polls_for_a_returned_rate_token_is_not_idle(tmp_path):
     """A trigger claimed by that poll is not due any more and not yet in the window, so the engine is not idle."""
     mailer = Mailer(rate=Rate(1, per=0.2))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(100))
-        await it.until(lambda: it.engine.counts["DONE"] > 0 and it.engine.is_idle)
-        async with BlockedWriter(it):
-            await it.until(lambda: it.engine.feeder.is_looking)
-            assert not it.engine.is_idle
+        await harness.until(lambda: harness.engine.counts["DONE"] > 0 and harness.engine.is_idle)
+        async with BlockedWriter(harness):
+            await harness.until(lambda: harness.engine.feeder.is_looking)
+            assert not harness.engine.is_idle
 
 
 async def test_feeder_does_not_poll_while_waiting_for_a_rate_token_or_a_place(tmp_path):
@@ -420,18 +422,18 @@ async def test_feeder_does_not_poll_while_waiting_for_a_rate_token_or_a_place(tm
     @app.workflow("fetch", rate=Rate(1, per=0.1))
     async def fetch() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many([TriggerSpec(workflow=name) for name in ("mail", "fetch")] * 8)
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
-        looks, done = it.engine.feeder.polls, it.engine.counts["DONE"]
-        await it.until(lambda: it.engine.counts["DONE"] == 6)
-        assert it.engine.feeder.polls - looks <= 5 * (it.engine.counts["DONE"] - done)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
+        looks, done = harness.engine.feeder.polls, harness.engine.counts["DONE"]
+        await harness.until(lambda: harness.engine.counts["DONE"] == 6)
+        assert harness.engine.feeder.polls - looks <= 5 * (harness.engine.counts["DONE"] - done)
 
-        it.engine.pause()
-        await it.idle_window()
-        looks = it.engine.feeder.polls
+        harness.engine.pause()
+        await harness.idle_window()
+        looks = harness.engine.feeder.polls
         await anyio.sleep(0.4)
-        assert it.engine.feeder.polls - looks <= 5
+        assert harness.engine.feeder.polls - looks <= 5
         gate.set()
 
 
@@ -439,20 +441,20 @@ async def test_rate_holds_after_a_restart(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(2, per=3600))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many(mail_specs(5))
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
     clock.advance(1800)
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         emitted = await mailer.app.emit("quick")
-        await it.settled(emitted.id)
-        await it.idle()
-        assert it.engine.counts["DONE"] == 1
+        await harness.settled(emitted.id)
+        await harness.idle()
+        assert harness.engine.counts["DONE"] == 1
         clock.advance(1800)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
-        await it.idle()
-    assert [at - NEW_YEAR for at in start_times(it.path)] == [0, 0, 3600, 3600]
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
+        await harness.idle()
+    assert [at - NEW_YEAR for at in start_times(harness.path)] == [0, 0, 3600, 3600]
 
 
 @pytest.mark.parametrize("when", ["while it runs", "between two runs"])
@@ -461,28 +463,28 @@ async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_pat
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(2, per=3600))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many(mail_specs(6, at=NEW_YEAR - 30 * 86_400))
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
         if when == "while it runs":
             clock.set_back(86_400)
-            await it.idle_window()
-            await it.idle()
-            assert it.engine.counts["DONE"] == 2
+            await harness.idle_window()
+            await harness.idle()
+            assert harness.engine.counts["DONE"] == 2
             clock.advance(3600)
-            await it.idle_window()
-            await it.until(lambda: it.engine.counts["DONE"] == 4)
+            await harness.idle_window()
+            await harness.until(lambda: harness.engine.counts["DONE"] == 4)
             return
     clock.set_back(86_400)
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
-        await it.idle_window()
-        await it.idle()
-        assert it.engine.counts["DONE"] == 0
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
+        await harness.idle_window()
+        await harness.idle()
+        assert harness.engine.counts["DONE"] == 0
         clock.advance(3600)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
-        await it.idle()
-        assert it.engine.counts["DONE"] == 2
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
+        await harness.idle()
+        assert harness.engine.counts["DONE"] == 2
 
 
 # Limits and the rest of the engine
@@ -490,32 +492,32 @@ async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_pat
 
 async def test_limited_trigger_stays_pending_at_emit_and_unlimited_is_claimed(tmp_path):
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
-        await it.idle()
+    async with lab(mailer.app, tmp_path) as harness:
+        await harness.idle()
         assert [(await mailer.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
         assert (await mailer.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
-        await it.until(lambda: mailer.inside == 1 and it.engine.feeder.saw_all)
+        await harness.until(lambda: mailer.inside == 1 and harness.engine.feeder.saw_all)
         assert (await mailer.app.emit("quick")).status is TriggerStatus.CLAIMED
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 5)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 5)
     assert mailer.most == 1
 
 
 async def test_corrupt_row_of_a_limited_workflow_is_set_aside_and_others_run(tmp_path):
     mailer = Mailer(concurrency=1)
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
-        it.engine.feeder.paused = True
+    async with lab(mailer.app, tmp_path) as harness:
+        harness.engine.feeder.paused = True
         bad, *good = await mailer.app.emit_many(mail_specs(4))
-        other = Services(it.path, settings())
+        other = Services(harness.path, settings())
         with other.transaction() as tx:
             tx.run("UPDATE triggers SET workflow = CAST(x'ff' AS TEXT) WHERE id = :id", id=bad.id)
         other.close()
-        it.engine.feeder.paused = False
-        it.engine.feeder.ring()
+        harness.engine.feeder.paused = False
+        harness.engine.feeder.ring()
         for emitted in good:
-            assert (await it.settled(emitted.id))["status"] == "DONE"
-        assert (await it.settled(bad.id))["reason"] == "corrupt row"
+            assert (await harness.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(bad.id))["reason"] == "corrupt row"
 
 
 LIMITED: dict[str, dict[str, Any]] = {
@@ -532,16 +534,16 @@ LIMITED: dict[str, dict[str, Any]] = {
     [(0, 120), *(pytest.param(seed, 240, marks=pytest.mark.campaign) for seed in range(4))],
 )
 async def test_limits_are_not_exceeded_under_stress_and_counts_balance(tmp_path, seed, triggers):
-    await run_chaos_within_limits(tmp_path, seed, triggers)
+    await assert_limits_hold_under_stress(tmp_path, seed, triggers)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 160))
 async def test_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp_path, seed):
-    await run_chaos_within_limits(tmp_path, seed, 1200)
+    await assert_limits_hold_under_stress(tmp_path, seed, 1200)
 
 
-async def run_chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
+async def assert_limits_hold_under_stress(folder: Path, seed: int, triggers: int) -> None:
     def limit(app: App) -> None:
         for name, limits in LIMITED.items():
             app.workflows[name] = replace(app.workflows[name], **limits)
@@ -622,6 +624,6 @@ async def test_limit_declared_while_the_app_runs_is_refused(tmp_path):
 
 
 async def test_engine_reports_which_workflows_are_limited(tmp_path):
-    async with lab(Mailer(rate=Rate(1, per=1)).app, tmp_path) as it:
-        assert it.engine.limits.is_limited("mail")
-        assert not it.engine.limits.is_limited("quick")
+    async with lab(Mailer(rate=Rate(1, per=1)).app, tmp_path) as harness:
+        assert harness.engine.limits.is_limited("mail")
+        assert not harness.engine.limits.is_limited("quick")

@@ -59,13 +59,13 @@ def mail_specs(count: int, to: Any = "a", first: int = 0, **fields: Any) -> list
     return [TriggerSpec(workflow="mail", payload={"to": to, "n": n}, **fields) for n in range(first, first + count)]
 
 
-def limit_waits(it: Lab) -> list[dict[str, Any]]:
-    return it.rows("SELECT * FROM limit_waits ORDER BY trigger_seq")
+def limit_waits(harness: Lab) -> list[dict[str, Any]]:
+    return harness.rows("SELECT * FROM limit_waits ORDER BY trigger_seq")
 
 
-def count_deferred(it: Lab) -> int:
+def count_deferred(harness: Lab) -> int:
     """Return the number of deferred triggers, after checking that the table and the triggers agree."""
-    [found] = it.rows(
+    [found] = harness.rows(
         """
         SELECT (SELECT group_concat(seq) FROM (SELECT seq FROM triggers
                  WHERE status = 'PENDING' AND not_before = :until ORDER BY seq)) AS marked,
@@ -94,13 +94,13 @@ def start_times(path: Path, key: str | None = None) -> list[float]:
 async def test_key_concurrency_is_never_exceeded_in_a_flood_of_keys(tmp_path):
     mailer = Mailer(concurrency=2)
     names = [f"k{n % 5}" for n in range(100)]
-    async with lab(mailer.app, tmp_path, settings(concurrency=32, claim_batch=16)) as it:
+    async with lab(mailer.app, tmp_path, settings(concurrency=32, claim_batch=16)) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow="mail", payload={"to": name}) for name in names])
-        await it.until(lambda: mailer.inside.total() == 10)
+        await harness.until(lambda: mailer.inside.total() == 10)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == len(names))
-        await it.idle()
-        assert count_deferred(it) == 0
+        await harness.until(lambda: harness.engine.counts["DONE"] == len(names))
+        await harness.idle()
+        assert count_deferred(harness) == 0
     assert set(mailer.most.values()) == {2}
 
 
@@ -108,17 +108,17 @@ async def test_key_concurrency_is_never_exceeded_in_a_flood_of_keys(tmp_path):
 async def test_key_at_its_limit_does_not_block_another_key(tmp_path, count):
     """Hundreds of triggers of one key precede another key in every order."""
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path, settings(concurrency=4, claim_batch=8)) as it:
+    async with lab(mailer.app, tmp_path, settings(concurrency=4, claim_batch=8)) as harness:
         await mailer.app.emit_many(mail_specs(count, priority=0))
         await mailer.app.emit("mail", {"to": "b"}, priority=99)
         quick = await mailer.app.emit("quick", priority=99, session_id="s")
-        await it.until(lambda: mailer.inside == {"a": 1, "b": 1})
-        assert (await it.settled(quick.id))["status"] == "DONE"
+        await harness.until(lambda: mailer.inside == {"a": 1, "b": 1})
+        assert (await harness.settled(quick.id))["status"] == "DONE"
         assert mailer.seen == [("a", 0), ("b", 0)]
-        await it.until(lambda: count_deferred(it) == count - 1)
+        await harness.until(lambda: count_deferred(harness) == count - 1)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == count + 2)
-        await it.idle()
+        await harness.until(lambda: harness.engine.counts["DONE"] == count + 2)
+        await harness.idle()
     assert mailer.most["a"] == 1
     assert mailer.numbers("a") == list(range(count))
 
@@ -131,21 +131,21 @@ async def test_trigger_that_is_put_off_is_not_overtaken_within_its_session(tmp_p
     async def says(word: str) -> None:
         order.append(f"{word} with {mailer.seen[-1][1]}")
 
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(1))
-        await it.until(lambda: mailer.inside["a"] == 1)
+        await harness.until(lambda: mailer.inside["a"] == 1)
         await mailer.app.emit_many([*mail_specs(1, first=1, session_id="s"), *mail_specs(1, first=2)])
-        await it.until(lambda: count_deferred(it) == 2)
+        await harness.until(lambda: count_deferred(harness) == 2)
         later = [TriggerSpec(workflow="says", payload={"word": word}, session_id="s") for word in ("one", "two")]
         await mailer.app.emit_many([*later, *mail_specs(1, "b", first=3, session_id="s")])
         urgent = TriggerSpec(workflow="says", payload={"word": "urgent"}, session_id="s", priority=0, at=NEW_YEAR)
         await mailer.app.emit_many([urgent, TriggerSpec(workflow="says", payload={"word": "other"}, session_id="t")])
-        await it.until(lambda: len(order) == 2)
+        await harness.until(lambda: len(order) == 2)
         assert sorted(order) == ["other with 0", "urgent with 0"]
-        await it.until(lambda: count_deferred(it) >= 3)
+        await harness.until(lambda: count_deferred(harness) >= 3)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 8)
-        assert count_deferred(it) == 0
+        await harness.until(lambda: harness.engine.counts["DONE"] == 8)
+        assert count_deferred(harness) == 0
     assert order[2:] in (["one with 1", "two with 1"], ["one with 2", "two with 2"], ["one with 1", "two with 2"])
     assert mailer.numbers("a") == [0, 1, 2]
     assert mailer.seen[-1] == ("b", 3)
@@ -153,91 +153,91 @@ async def test_trigger_that_is_put_off_is_not_overtaken_within_its_session(tmp_p
 
 async def test_lane_of_a_trigger_that_is_put_off_is_kept_over_a_restart(tmp_path):
     mailer = Mailer(rate=Rate(1, per=3600))
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         mailer.gate.set()
         await mailer.app.emit_many([*mail_specs(1), *mail_specs(1, first=1, session_id="s")])
-        await it.until(lambda: count_deferred(it) == 1)
-    async with lab(mailer.app, tmp_path) as it:
+        await harness.until(lambda: count_deferred(harness) == 1)
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit("quick", session_id="s")
-        await it.until(lambda: count_deferred(it) == 2)
-        [_, waiting] = limit_waits(it)
+        await harness.until(lambda: count_deferred(harness) == 2)
+        [_, waiting] = limit_waits(harness)
         assert (waiting["workflow"], waiting["limit_by"], waiting["key"]) == ("mail", "/lane", '"a"')
-        [first, _] = limit_waits(it)
-        [blocking] = it.rows("SELECT id FROM triggers WHERE seq = :seq", seq=first["trigger_seq"])
+        [first, _] = limit_waits(harness)
+        [blocking] = harness.rows("SELECT id FROM triggers WHERE seq = :seq", seq=first["trigger_seq"])
         await mailer.app.cancel(blocking["id"])
-        await it.until(lambda: count_deferred(it) == 0)
+        await harness.until(lambda: count_deferred(harness) == 0)
 
 
 async def test_triggers_put_off_for_a_key_start_in_the_order_of_the_queue(tmp_path):
     """The order is that of priority and age, and not the order of deferral."""
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(1))
-        await it.until(lambda: mailer.inside["a"] == 1)
+        await harness.until(lambda: mailer.inside["a"] == 1)
         await mailer.app.emit_many(mail_specs(3, first=10, priority=60))
-        await it.until(lambda: count_deferred(it) == 3)
+        await harness.until(lambda: count_deferred(harness) == 3)
         await mailer.app.emit_many([*mail_specs(2, first=20, priority=10), *mail_specs(1, "b")])
-        await it.until(lambda: count_deferred(it) == 5)
+        await harness.until(lambda: count_deferred(harness) == 5)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 7)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 7)
     assert mailer.numbers("a") == [0, 20, 21, 10, 11, 12]
 
 
 async def test_places_of_a_key_go_to_the_best_triggers_of_a_poll(tmp_path):
     """A poll finds several triggers of a key at once, in the order in which they were emitted."""
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([*mail_specs(2, priority=60), *mail_specs(1, first=10, priority=10)])
-        await it.until(lambda: count_deferred(it) == 2)
+        await harness.until(lambda: count_deferred(harness) == 2)
         assert mailer.numbers("a") in ([], [10])
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
     assert mailer.numbers("a") == [10, 0, 1]
 
 
 async def test_trigger_without_a_value_is_not_limited(tmp_path):
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow="mail") for _ in range(4)])
         await mailer.app.emit_many([TriggerSpec(workflow="mail", payload={"to": None}) for _ in range(4)])
-        await it.until(lambda: mailer.inside["None"] == 8)
+        await harness.until(lambda: mailer.inside["None"] == 8)
         mailer.gate.set()
 
 
 async def test_values_of_a_key_are_compared_as_json(tmp_path):
     values = [1, "1", True, {"x": 1, "y": [2]}, "x" * 5000, "x" * 5001]
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow="mail", payload={"to": value}) for value in values * 2])
         await mailer.app.emit("mail", {"to": {"y": [2], "x": 1}})
-        await it.until(lambda: count_deferred(it) == 7 and mailer.inside.total() == 6)
-        assert max(len(row["key"]) for row in limit_waits(it)) < 100
+        await harness.until(lambda: count_deferred(harness) == 7 and mailer.inside.total() == 6)
+        assert max(len(row["key"]) for row in limit_waits(harness)) < 100
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 13)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 13)
 
 
 async def test_session_as_key_counts_the_session_of_the_trigger(tmp_path):
     clock = VirtualClock()
     mailer = Mailer("session_id", rate=Rate(1, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         specs = [*mail_specs(2, session_id="s"), *mail_specs(1, first=7, session_id="t"), *mail_specs(2, first=8)]
         await mailer.app.emit_many(specs)
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
-        await it.until(lambda: count_deferred(it) == 1)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)
+        await harness.until(lambda: count_deferred(harness) == 1)
         assert sorted(n for _, n in mailer.seen) == [0, 7, 8, 9]
         clock.advance(60)
-        it.engine.feeder.ring()
-        await it.until(lambda: it.engine.counts["DONE"] == 5)
+        harness.engine.feeder.ring()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 5)
 
 
 async def test_trigger_by_source_counts_for_the_key(tmp_path):
     mailer = Mailer(concurrency=1)
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE", payload={"to": "a"}), *mail_specs(1)])
-        await it.until(lambda: count_deferred(it) == 1 and mailer.inside["a"] == 1)
+        await harness.until(lambda: count_deferred(harness) == 1 and mailer.inside["a"] == 1)
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
 
 
 async def test_later_turn_of_a_task_counts_for_the_key_of_its_first_trigger(tmp_path):
@@ -253,13 +253,13 @@ async def test_later_turn_of_a_task_counts_for_the_key_of_its_first_trigger(tmp_
         inside[host] -= 1
         return None if ctx.state == 2 else Continue((ctx.state or 0) + 1)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         specs = [TriggerSpec(workflow="crawl", payload={"host": host}) for host in "aaabbb"]
         tasks = await app.emit_many(specs)
         for task in tasks:
-            assert (await it.ended(task.id))["status"] == "DONE"
-        await it.idle()
-        assert count_deferred(it) == 0
+            assert (await harness.ended(task.id))["status"] == "DONE"
+        await harness.idle()
+        assert count_deferred(harness) == 0
     assert most == {"a": 1, "b": 1}
 
 
@@ -270,32 +270,32 @@ async def test_key_rate_is_exact_and_counts_each_key_separately(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(2, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit("mail", {"to": "a"})
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
         clock.advance(30)
         await mailer.app.emit_many([*mail_specs(4, first=1), *mail_specs(3, "b")])
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)
         for seconds, done in ((29.5, 4), (0.5, 5), (29.5, 5), (0.5, 7), (29.5, 7), (0.5, 8)):
             clock.advance(seconds)
-            await it.idle_window()
-            await it.until(partial(lambda done: it.engine.counts["DONE"] == done, done))
-            await it.idle()
-        assert count_deferred(it) == 0
-    assert [at - NEW_YEAR for at in start_times(it.path, "a")] == [0, 30, 60, 90, 120]
-    assert [at - NEW_YEAR for at in start_times(it.path, "b")] == [30, 30, 90]
+            await harness.idle_window()
+            await harness.until(partial(lambda done: harness.engine.counts["DONE"] == done, done))
+            await harness.idle()
+        assert count_deferred(harness) == 0
+    assert [at - NEW_YEAR for at in start_times(harness.path, "a")] == [0, 30, 60, 90, 120]
+    assert [at - NEW_YEAR for at in start_times(harness.path, "b")] == [30, 30, 90]
     assert mailer.numbers("a") == list(range(5))
 
 
 @pytest.mark.parametrize("limit", [{"rate": Rate(3, per=60)}, {"concurrency": 3}])
 async def test_limit_by_key_holds_together_with_a_rate_without_a_key(tmp_path, limit):
     mailer = Mailer(**limit)
-    async with lab(mailer.app, tmp_path, clock=VirtualClock()) as it:
+    async with lab(mailer.app, tmp_path, clock=VirtualClock()) as harness:
         await mailer.app.emit_many([*mail_specs(1), TriggerSpec(workflow="quick")])
-        await it.until(lambda: it.engine.counts["DONE"] == 1 and mailer.inside["a"] == 1)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1 and mailer.inside["a"] == 1)
         for n in range(1, 8):
             await mailer.app.emit("mail", {"to": "a", "n": n})
-        await it.until(lambda: len(mailer.seen) + count_deferred(it) == 8)
+        await harness.until(lambda: len(mailer.seen) + count_deferred(harness) == 8)
         assert mailer.numbers("a") == [0, 1, 2]
         mailer.gate.set()
 
@@ -304,37 +304,37 @@ async def test_engine_wakes_without_a_bell_when_a_token_of_a_key_returns(tmp_pat
     """The poll interval is minutes long, and no bell rings."""
     mailer = Mailer(rate=Rate(2, per=0.2))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many([*mail_specs(9), *mail_specs(5, "b")])
-        await it.until(lambda: it.engine.counts["DONE"] == 14)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 14)
     assert mailer.numbers("a") == list(range(9))
     for key in "ab":
-        assert max_in_span(start_times(it.path, key), 0.2 - 0.005) == 2
+        assert max_in_span(start_times(harness.path, key), 0.2 - 0.005) == 2
 
 
 async def test_feeder_does_not_poll_while_a_key_waits_for_its_token(tmp_path):
     mailer = Mailer(rate=Rate(1, per=3600))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(mail_specs(50))
-        await it.until(lambda: count_deferred(it) == 49 and it.engine.counts["DONE"] == 1)
-        await it.idle_window()
-        looks = it.engine.feeder.polls
+        await harness.until(lambda: count_deferred(harness) == 49 and harness.engine.counts["DONE"] == 1)
+        await harness.idle_window()
+        looks = harness.engine.feeder.polls
         await anyio.sleep(0.3)
-        assert it.engine.feeder.polls == looks
+        assert harness.engine.feeder.polls == looks
 
 
 async def test_keys_are_forgotten_when_the_time_of_their_rate_is_over(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(1, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many([TriggerSpec(workflow="mail", payload={"to": n}) for n in range(200)])
-        await it.until(lambda: it.engine.counts["DONE"] == 200)
-        keys = it.engine.limits.keys
+        await harness.until(lambda: harness.engine.counts["DONE"] == 200)
+        keys = harness.engine.limits.keys
         assert len(keys._starts) == 200
         clock.advance(60)
-        await it.idle_window()
+        await harness.idle_window()
         known = (keys._starts, keys._started, keys._keys, keys._put_off, keys._hot, keys._timed, keys._moments["mail"])
         assert [len(part) for part in known] == [0] * 7
 
@@ -342,31 +342,31 @@ async def test_keys_are_forgotten_when_the_time_of_their_rate_is_over(tmp_path):
 async def test_concurrency_and_rate_of_a_key_hold_together(tmp_path):
     mailer = Mailer(concurrency=2, rate=Rate(3, per=0.25))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path) as it:
+    async with lab(mailer.app, tmp_path) as harness:
         await mailer.app.emit_many(
             [spec for n in range(8) for spec in (*mail_specs(1, "a", n), *mail_specs(1, "b", n))]
         )
-        await it.until(lambda: it.engine.counts["DONE"] == 16)
-        assert count_deferred(it) == 0
+        await harness.until(lambda: harness.engine.counts["DONE"] == 16)
+        assert count_deferred(harness) == 0
     for key in "ab":
         assert mailer.numbers(key) == list(range(8))
         assert mailer.most[key] <= 2
-        assert max_in_span(start_times(it.path, key), 0.25 - 0.005) <= 3
+        assert max_in_span(start_times(harness.path, key), 0.25 - 0.005) <= 3
 
 
 async def test_cancelled_trigger_leaves_its_token_to_the_next_of_its_key(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(1, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         first, second, third = await mailer.app.emit_many(mail_specs(3))
-        await it.until(lambda: it.engine.counts["DONE"] == 1 and count_deferred(it) == 2)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1 and count_deferred(harness) == 2)
         await mailer.app.cancel(second.id)
-        assert count_deferred(it) == 1
+        assert count_deferred(harness) == 1
         clock.advance(60)
-        it.engine.feeder.ring()
-        assert (await it.settled(third.id))["status"] == "DONE"
-        assert (await it.settled(first.id))["status"] == "DONE"
+        harness.engine.feeder.ring()
+        assert (await harness.settled(third.id))["status"] == "DONE"
+        assert (await harness.settled(first.id))["status"] == "DONE"
 
 
 # Return of deferred triggers
@@ -376,12 +376,12 @@ async def test_cancelled_trigger_leaves_its_token_to_the_next_of_its_key(tmp_pat
 async def test_trigger_that_is_put_off_may_be_ended_or_replaced(tmp_path, end):
     mailer = Mailer(concurrency=1)
     app = mailer.app
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         running = await app.emit("mail", {"to": "a"})
-        await it.until(lambda: mailer.inside["a"] == 1)
+        await harness.until(lambda: mailer.inside["a"] == 1)
         waiting = await app.emit("mail", {"to": "a", "n": 1}, dedup_key="k", session_id="s")
-        await it.until(lambda: count_deferred(it) == 1)
-        other = Services(it.path, settings())
+        await harness.until(lambda: count_deferred(harness) == 1)
+        other = Services(harness.path, settings())
         match end:
             case "cancelled":
                 await app.cancel(waiting.id)
@@ -392,20 +392,20 @@ async def test_trigger_that_is_put_off_may_be_ended_or_replaced(tmp_path, end):
             case "run now":
                 with other.transaction() as tx:
                     other.triggers.run_now(tx, waiting.id, "now")
-                it.engine.ring(schedules=False)
-                await it.idle_window()
-                await it.until(lambda: count_deferred(it) == 1)
+                harness.engine.ring(schedules=False)
+                await harness.idle_window()
+                await harness.until(lambda: count_deferred(harness) == 1)
                 assert mailer.inside == {"a": 1}
             case _:
                 with other.transaction() as tx:
                     other.triggers.cancel(tx, waiting.id)
         other.close()
-        await it.until(lambda: count_deferred(it) == (end == "run now"))
+        await harness.until(lambda: count_deferred(harness) == (end == "run now"))
         mailer.gate.set()
-        await it.settled(running.id)
-        await it.settled(waiting.id)
-        await it.idle()
-        assert limit_waits(it) == []
+        await harness.settled(running.id)
+        await harness.settled(waiting.id)
+        await harness.idle()
+        assert limit_waits(harness) == []
         assert mailer.numbers("a") == ([0, 1] if end == "run now" else [0])
         assert len(mailer.numbers("b")) == (end in {"superseded", "replaced"})
 
@@ -424,19 +424,19 @@ async def test_end_of_a_running_trigger_brings_back_the_next_of_its_key(tmp_path
         if n == 0 and end == "failed":
             raise ValueError(n)
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         first, second = await app.emit_many(mail_specs(2))
-        await it.until(lambda: seen == [0] and count_deferred(it) == 1)
+        await harness.until(lambda: seen == [0] and count_deferred(harness) == 1)
         third = await app.emit("mail", {"to": "a", "n": 2}, expires_at=NEW_YEAR + 60, priority=0)
-        await it.until(lambda: count_deferred(it) == 2)
+        await harness.until(lambda: count_deferred(harness) == 2)
         if end == "cancelled":
             await app.cancel(first.id)
         if end == "stale":
             clock.advance(60)
         gate.set()
         for trigger in (first, second, third):
-            await it.settled(trigger.id)
-        assert count_deferred(it) == 0
+            await harness.settled(trigger.id)
+        assert count_deferred(harness) == 0
         assert seen == ([0, 1] if end == "stale" else [0, 2, 1])
 
 
@@ -451,30 +451,30 @@ async def test_killed_attempt_of_a_key_is_retried_in_its_order(tmp_path):
         if seen == [0]:
             raise ValueError(n)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many(mail_specs(3))
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
-        assert count_deferred(it) == 0
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
+        assert count_deferred(harness) == 0
     assert sorted(seen) == [0, 0, 1, 2]
 
 
 async def test_key_that_the_engine_forgot_is_found_again(tmp_path):
     mailer = Mailer(concurrency=1)
     clock = VirtualClock()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many(mail_specs(2))
-        await it.until(lambda: count_deferred(it) == 1 and mailer.inside["a"] == 1)
-        await it.idle_window()
-        keys = it.engine.limits.keys
+        await harness.until(lambda: count_deferred(harness) == 1 and mailer.inside["a"] == 1)
+        await harness.idle_window()
+        keys = harness.engine.limits.keys
         keys._put_off.clear()
         keys._hot.clear()
         mailer.gate.set()
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
-        await it.idle_window()
-        assert count_deferred(it) == 1
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
+        await harness.idle_window()
+        assert count_deferred(harness) == 1
         clock.advance(20)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 2)
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 2)
 
 
 # Restarts
@@ -484,20 +484,20 @@ async def test_key_rate_holds_after_a_restart(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(2, per=3600))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many([*mail_specs(5), *mail_specs(1, "b")])
-        await it.until(lambda: it.engine.counts["DONE"] == 3 and count_deferred(it) == 3)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3 and count_deferred(harness) == 3)
     clock.advance(1800)
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many(mail_specs(2, "b", 1))
-        await it.until(lambda: it.engine.counts["DONE"] == 1)
-        await it.until(lambda: count_deferred(it) == 4)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 1)
+        await harness.until(lambda: count_deferred(harness) == 4)
         clock.advance(1800)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 4)
-        await it.idle()
-    assert [at - NEW_YEAR for at in start_times(it.path, "a")] == [0, 0, 3600, 3600]
-    assert [at - NEW_YEAR for at in start_times(it.path, "b")] == [0, 1800, 3600]
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 4)
+        await harness.idle()
+    assert [at - NEW_YEAR for at in start_times(harness.path, "a")] == [0, 0, 3600, 3600]
+    assert [at - NEW_YEAR for at in start_times(harness.path, "b")] == [0, 1800, 3600]
     assert mailer.numbers("a") == list(range(4))
 
 
@@ -505,17 +505,17 @@ async def test_key_rate_holds_after_a_restart_with_the_clock_set_back(tmp_path):
     clock = VirtualClock()
     mailer = Mailer(rate=Rate(3, per=60))
     mailer.gate.set()
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
         await mailer.app.emit_many(mail_specs(8))
-        await it.until(lambda: it.engine.counts["DONE"] == 3 and count_deferred(it) == 5)
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3 and count_deferred(harness) == 5)
     clock.set_back(30)
-    async with lab(mailer.app, tmp_path, clock=clock) as it:
-        await it.idle_window()
-        await it.idle()
-        assert it.engine.counts["DONE"] == 0
+    async with lab(mailer.app, tmp_path, clock=clock) as harness:
+        await harness.idle_window()
+        await harness.idle()
+        assert harness.engine.counts["DONE"] == 0
         clock.advance(60)
-        await it.idle_window()
-        await it.until(lambda: it.engine.counts["DONE"] == 3)
+        await harness.idle_window()
+        await harness.until(lambda: harness.engine.counts["DONE"] == 3)
 
 
 async def test_key_rate_of_later_turns_holds_after_a_restart(tmp_path):
@@ -528,16 +528,16 @@ async def test_key_rate_of_later_turns_holds_after_a_restart(tmp_path):
         turns.append(host)
         return None if ctx.state == 2 else Continue((ctx.state or 0) + 1)
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         await app.emit("crawl", {"host": "a"})
-        await it.until(lambda: len(turns) == 2 and count_deferred(it) == 1)
-    async with lab(app, tmp_path, clock=clock) as it:
+        await harness.until(lambda: len(turns) == 2 and count_deferred(harness) == 1)
+    async with lab(app, tmp_path, clock=clock) as harness:
         await app.emit("crawl", {"host": "b"})
-        await it.until(lambda: len(turns) == 4 and count_deferred(it) == 2)
-        await it.idle()
+        await harness.until(lambda: len(turns) == 4 and count_deferred(harness) == 2)
+        await harness.idle()
         clock.advance(3600)
-        await it.idle_window()
-        await it.until(lambda: len(turns) == 6)
+        await harness.idle_window()
+        await harness.until(lambda: len(turns) == 6)
     assert turns[:4] == ["a", "a", "b", "b"]
     assert sorted(turns[4:]) == ["a", "b"]
 
@@ -545,9 +545,9 @@ async def test_key_rate_of_later_turns_holds_after_a_restart(tmp_path):
 @pytest.mark.parametrize("after", ["no limit", "another key", "a greater limit", "no such workflow"])
 async def test_changed_limit_brings_back_triggers_that_were_put_off(tmp_path, after):
     before = Mailer(concurrency=1)
-    async with lab(before.app, tmp_path, settings(shutdown_grace=0)) as it:
+    async with lab(before.app, tmp_path, settings(shutdown_grace=0)) as harness:
         await before.app.emit_many(mail_specs(6))
-        await it.until(lambda: before.inside["a"] == 1 and count_deferred(it) == 5)
+        await harness.until(lambda: before.inside["a"] == 1 and count_deferred(harness) == 5)
     later = Mailer("n" if after == "another key" else "to", concurrency=9)
     app = App() if after == "no such workflow" else later.app
     if after == "no limit":
@@ -558,10 +558,10 @@ async def test_changed_limit_brings_back_triggers_that_were_put_off(tmp_path, af
             later.seen.append((to, n))
 
     later.gate.set()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         ended = "SELECT count(*) AS n FROM triggers WHERE settled_at IS NOT NULL"
-        await it.until(lambda: it.rows(ended) == [{"n": 6}])
-        assert limit_waits(it) == []
+        await harness.until(lambda: harness.rows(ended) == [{"n": 6}])
+        assert limit_waits(harness) == []
     assert sorted(n for _, n in later.seen) == ([] if after == "no such workflow" else list(range(6)))
 
 
@@ -635,16 +635,16 @@ BY = {"n": "$.payload.n", "session_id": "$.metadata.sessionId"}
     [(3, 120), *(pytest.param(seed, 240, marks=pytest.mark.campaign) for seed in range(4))],
 )
 async def test_key_limits_are_not_exceeded_under_stress_and_counts_balance(tmp_path, seed, triggers):
-    await run_chaos_within_limits(tmp_path, seed, triggers)
+    await assert_limits_hold_under_stress(tmp_path, seed, triggers)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 160))
 async def test_key_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp_path, seed):
-    await run_chaos_within_limits(tmp_path, seed, 1200)
+    await assert_limits_hold_under_stress(tmp_path, seed, 1200)
 
 
-async def run_chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
+async def assert_limits_hold_under_stress(folder: Path, seed: int, triggers: int) -> None:
     def limit(app: App) -> None:
         for name, limits in LIMITED.items():
             app.workflows[name] = replace(app.workflows[name], **limits)

@@ -54,13 +54,13 @@ async def test_emitted_trigger_runs_and_leaves_a_complete_record(tmp_path):
     async def greet(name: str) -> str:
         return f"Hello {name}"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("greet", {"name": "Ada"}, description="say hello")
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
 
         assert (row["status"], row["reason"], row["attempts"]) == ("DONE", "succeeded", 1)
-        assert it.response(emitted.id)["payload"] == "Hello Ada"
-        assert it.events(emitted.id) == [
+        assert harness.response(emitted.id)["payload"] == "Hello Ada"
+        assert harness.events(emitted.id) == [
             "INTENT_RECEIVED",
             "AGENT_ATTEMPT_START",
             "AGENT_ATTEMPT_END",
@@ -76,10 +76,10 @@ async def test_plain_workflow_runs_in_a_thread(tmp_path):
     def thread() -> str:
         return threading.current_thread().name
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("thread")
-        await it.settled(emitted.id)
-        assert it.response(emitted.id)["payload"] != threading.main_thread().name
+        await harness.settled(emitted.id)
+        assert harness.response(emitted.id)["payload"] != threading.main_thread().name
 
 
 def _undecorated(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
@@ -99,8 +99,8 @@ async def test_plain_workflow_that_returns_a_coroutine_is_not_done_without_runni
 
     app.declare("work", _undecorated(work))
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("work")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("work")).id)
         assert ran or row["status"] == "FAILED"
 
 
@@ -116,9 +116,9 @@ async def test_context_variable_set_in_a_run_is_not_seen_in_the_next(tmp_path):
         seen.append(tenant.get())
         tenant.set(name)
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         for name in ("ada", "bob"):
-            await it.settled((await app.emit("who", {"name": name})).id)
+            await harness.settled((await app.emit("who", {"name": name})).id)
     assert seen == ["nobody", "nobody"]
 
 
@@ -131,9 +131,9 @@ async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_
     async def visit(place: Place, *, note: str = "none", tags: tuple[str, ...] = ()) -> None:
         seen.append((place, note, tags))
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("visit", {"place": {"city": "Rome"}, "tags": ["a", "b"]})
-        await it.settled(emitted.id)
+        await harness.settled(emitted.id)
         assert seen == [(Place("Rome"), "none", ("a", "b"))]
 
         with pytest.raises(InvalidInput, match=r"does not fit visit.*city"):
@@ -142,7 +142,7 @@ async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_
             await app.emit("visit", {"place": {"city": "Rome"}, "extra": 1})
         with pytest.raises(UnknownWorkflow, match="no workflow is named vist"):
             await app.emit("vist")
-        assert len(it.rows("SELECT id FROM triggers")) == 1
+        assert len(harness.rows("SELECT id FROM triggers")) == 1
 
 
 @ON_ASYNCIO
@@ -156,8 +156,8 @@ async def test_invalid_trigger_of_another_process_fails_with_the_cause(tmp_path)
         misfit = producer.emit("greet", {"nam": "Ada"})
         unknown = producer.emit("gret", {})
         nowhere = producer.emit(None, {}, source="MEMORY")
-    async with lab(app, tmp_path) as it:
-        rows = [await it.settled(emitted.id) for emitted in (misfit, unknown, nowhere)]
+    async with lab(app, tmp_path) as harness:
+        rows = [await harness.settled(emitted.id) for emitted in (misfit, unknown, nowhere)]
 
         assert [row["status"] for row in rows] == ["FAILED", "FAILED", "FAILED"]
         assert [row["error_code"] for row in rows] == [
@@ -185,19 +185,19 @@ async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
     app = App()
 
     @app.workflow("take")
-    async def take(payload: Positive) -> None: ...
+    async def take(value: Positive) -> None: ...
 
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with pytest.raises(InvalidInput):
-            await app.emit("take", {"it": {"n": 0}})
-        with Producer(it.path) as producer:
-            bad = producer.emit("take", {"it": {"n": 0}})
+            await app.emit("take", {"value": {"n": 0}})
+        with Producer(harness.path) as producer:
+            bad = producer.emit("take", {"value": {"n": 0}})
         with anyio.fail_after(PATIENCE):
-            assert (await it.settled(bad.id))["error_code"] == "VALIDATION_ERROR"
-            assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
+            assert (await harness.settled(bad.id))["error_code"] == "VALIDATION_ERROR"
+            assert (await harness.settled((await app.emit("quick")).id))["status"] == "DONE"
 
 
 @ON_ASYNCIO
@@ -208,10 +208,10 @@ async def test_trigger_without_workflow_goes_to_the_workflow_of_the_source(tmp_p
     async def chat(text: str) -> str:
         return text
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit(None, {"text": "hi"}, source=TriggerSource.MESSAGE, session_id="s1")
-        await it.settled(emitted.id)
-        [record] = it.rows("SELECT workflow, routing_json FROM executions")
+        await harness.settled(emitted.id)
+        [record] = harness.rows("SELECT workflow, routing_json FROM executions")
         assert record["workflow"] == "chat"
         assert json.loads(record["routing_json"])["reason"] == "rule by source"
 
@@ -232,13 +232,13 @@ async def test_failed_trigger_is_retried_until_the_attempts_are_spent(tmp_path):
     async def never() -> None:
         raise ValueError("never")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         good, bad = await app.emit("third"), await app.emit("never")
-        assert (await it.settled(good.id))["attempts"] == 3
-        row = await it.settled(bad.id)
+        assert (await harness.settled(good.id))["attempts"] == 3
+        row = await harness.settled(bad.id)
         assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 2, "INTERNAL_AGENT_ERROR")
         assert row["error_message"] == "never"
-        [first, second] = it.rows("SELECT id, status FROM executions WHERE trigger_id = :id", id=bad.id)
+        [first, second] = harness.rows("SELECT id, status FROM executions WHERE trigger_id = :id", id=bad.id)
         assert (first["id"], second["id"]) == (f"exec-{bad.id}.1", f"exec-{bad.id}.2")
 
 
@@ -267,11 +267,11 @@ async def test_workflow_error_of_any_kind_is_settled_and_the_engine_goes_on(tmp_
     @app.workflow("good")
     async def good() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for number, (error, status, code) in enumerate(ERRORS):
-            row = await it.settled((await app.emit("bad", {"number": number})).id)
+            row = await harness.settled((await app.emit("bad", {"number": number})).id)
             assert (row["status"], row["error_code"]) == (status, code), type(error).__name__
-            assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", type(error).__name__
+            assert (await harness.settled((await app.emit("good")).id))["status"] == "DONE", type(error).__name__
 
 
 @ON_ASYNCIO
@@ -294,10 +294,10 @@ async def test_failure_details_that_cannot_be_printed_fail_only_the_trigger(tmp_
     async def too_deep() -> None:
         raise Fail("X", "y", thing=deep)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with anyio.fail_after(PATIENCE):
-            assert (await it.settled((await app.emit("unprintable")).id))["status"] == "FAILED"
-            assert (await it.settled((await app.emit("deep")).id))["status"] == "FAILED"
+            assert (await harness.settled((await app.emit("unprintable")).id))["status"] == "FAILED"
+            assert (await harness.settled((await app.emit("deep")).id))["status"] == "FAILED"
 
 
 @ON_ASYNCIO
@@ -313,15 +313,15 @@ async def test_snoozed_trigger_runs_again_with_the_attempt_refunded(tmp_path):
             raise Snooze(until=clock.now() + 3600)
         return "rested"
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         emitted = await app.emit("nap")
-        await it.until(lambda: it.trigger(emitted.id)["reason"] == "snoozed")
-        row = it.trigger(emitted.id)
+        await harness.until(lambda: harness.trigger(emitted.id)["reason"] == "snoozed")
+        row = harness.trigger(emitted.id)
         assert (row["status"], row["attempts"], row["due_at"]) == ("PENDING", 0, clock.now() + 3600)
 
         clock.advance(hours=1)
-        it.engine.feeder.ring()
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        harness.engine.feeder.ring()
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
         assert attempts == [1, 1]
 
 
@@ -337,8 +337,8 @@ async def test_late_trigger_carries_the_overdue_time_and_the_description(tmp_pat
 
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("brief", at=clock.now() - 600, description="the morning brief")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.idle()
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await harness.idle()
         [trigger] = seen
         assert (trigger.description, trigger.overdue_seconds) == ("the morning brief", 600.0)
         assert "10 minutes late" in trigger.note
@@ -352,11 +352,11 @@ async def test_result_that_is_not_json_is_not_retried(tmp_path):
     async def odd() -> Any:
         return object()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("odd")
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
         assert (row["status"], row["attempts"]) == ("DONE", 1)
-        assert "result_unstored" in it.response(emitted.id)["payload"]
+        assert "result_unstored" in harness.response(emitted.id)["payload"]
 
 
 async def test_workflow_may_emit_another_trigger(tmp_path):
@@ -370,10 +370,10 @@ async def test_workflow_may_emit_another_trigger(tmp_path):
     async def second() -> str:
         return "done"
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         emitted = await app.emit("first")
-        await it.settled(emitted.id)
-        row = await it.settled(it.response(emitted.id)["payload"])
+        await harness.settled(emitted.id)
+        row = await harness.settled(harness.response(emitted.id)["payload"])
         assert row["status"] == "DONE"
 
 
@@ -384,7 +384,7 @@ async def test_emit_many_is_all_or_nothing(tmp_path):
     @app.workflow("greet")
     async def greet(n: int) -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit_many([TriggerSpec(workflow="greet", payload={"n": n}) for n in range(50)])
         assert len({answer.id for answer in emitted}) == 50
         taken = TriggerSpec(workflow="greet", payload={"n": 1}, dedup_key="k", on_duplicate="error")
@@ -393,8 +393,8 @@ async def test_emit_many_is_all_or_nothing(tmp_path):
         with pytest.raises(InvalidInput):
             await app.emit_many([taken, TriggerSpec(workflow="greet", payload={})])
         assert await app.emit_many([]) == []
-        await it.idle()
-        assert it.rows("SELECT count(*) AS n FROM triggers") == [{"n": 50}]
+        await harness.idle()
+        assert harness.rows("SELECT count(*) AS n FROM triggers") == [{"n": 50}]
 
 
 async def test_emit_is_refused_while_the_app_is_not_running(tmp_path):
@@ -414,7 +414,7 @@ async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_pa
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
 
         def emit_on_another_loop() -> BaseException | None:
             async def emit() -> None:
@@ -427,9 +427,9 @@ async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_pa
             return None
 
         error = await anyio.to_thread.run_sync(emit_on_another_loop)
-        await it.idle_window()
-        await it.idle()
-        [count] = it.rows("SELECT count(*) AS n FROM triggers")
+        await harness.idle_window()
+        await harness.idle()
+        [count] = harness.rows("SELECT count(*) AS n FROM triggers")
         assert isinstance(error, InvalidInput)
         assert count == {"n": 0}
 
@@ -459,18 +459,18 @@ async def test_host_cancellation_releases_claims_without_attempt_or_crash(tmp_pa
         await anyio.sleep_forever()
 
     with anyio.CancelScope() as scope:
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             await app.emit("long")
             await began.wait()
             scope.cancel()
             await anyio.sleep_forever()
 
-    [row] = look(it.path, "SELECT status, attempts, crash_count FROM triggers")
+    [row] = look(harness.path, "SELECT status, attempts, crash_count FROM triggers")
     assert row == {"status": "PENDING", "attempts": 0, "crash_count": 0}
-    assert look(it.path, "SELECT status, ended_at IS NULL AS open FROM executions") == [
+    assert look(harness.path, "SELECT status, ended_at IS NULL AS open FROM executions") == [
         {"status": "incomplete", "open": 0}
     ]
-    assert look(it.path, "SELECT type FROM events ORDER BY seq DESC LIMIT 1") == [{"type": "ATTEMPT_RELEASED"}]
+    assert look(harness.path, "SELECT type FROM events ORDER BY seq DESC LIMIT 1") == [{"type": "ATTEMPT_RELEASED"}]
 
 
 @ON_ASYNCIO
@@ -480,11 +480,11 @@ async def test_cancel_of_an_unknown_or_settled_trigger_is_refused(tmp_path):
     @app.workflow("greet")
     async def greet() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with pytest.raises(NotFound):
             await app.cancel("nobody")
         emitted = await app.emit("greet")
-        await it.settled(emitted.id)
+        await harness.settled(emitted.id)
         with pytest.raises(StateRefused, match="is DONE"):
             await app.cancel(emitted.id)
 

@@ -49,19 +49,19 @@ def paying_turn(*acts: tuple[str | None, str], then: tuple[tuple[str | None, str
 
 async def start_task(folder: Path, app: App) -> str:
     """Run a task of the first app until it waits and return its id."""
-    async with lab(app, folder) as it:
-        task_id = (await it.app.emit("pay")).id
-        await it.waiting(task_id)
+    async with lab(app, folder) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        await harness.waiting(task_id)
     return task_id
 
 
-async def finish_task(it: Lab, task_id: str) -> dict[str, Any]:
-    await it.app.signal(task_id, "go")
-    return await it.ended(task_id)
+async def finish_task(harness: Lab, task_id: str) -> dict[str, Any]:
+    await harness.app.signal(task_id, "go")
+    return await harness.ended(task_id)
 
 
-def act_names(it: Lab) -> list[str]:
-    return [row["idem_key"].rsplit(":", 1)[1] for row in ledger(it)]
+def act_names(harness: Lab) -> list[str]:
+    return [row["idem_key"].rsplit(":", 1)[1] for row in ledger(harness)]
 
 
 @pytest.mark.parametrize(
@@ -71,25 +71,25 @@ async def test_act_with_a_changed_key_is_not_done_again(tmp_path, was, now):
     provider = Provider()
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((was, "ada"))))
 
-    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as it:
-        assert result(await finish_task(it, task_id)) == ["ref-1"]
+    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as harness:
+        assert result(await finish_task(harness, task_id)) == ["ref-1"]
 
-        assert act_names(it) == [was or "1.1"]
+        assert act_names(harness) == [was or "1.1"]
     assert len(provider.calls) == 1
 
 
 @pytest.mark.parametrize(("was", "now"), [(None, "fee"), ("fee", None)], ids=["added", "removed"])
 async def test_act_in_doubt_with_a_changed_key_keeps_its_question(tmp_path, was, now):
     provider = Provider(RuntimeError("connection lost"))
-    async with lab(build_app(provider, paying_turn((was, "ada"))), tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
-        asked = await it.question("activity")
+    async with lab(build_app(provider, paying_turn((was, "ada"))), tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        asked = await harness.question("activity")
 
-    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as it:
-        await it.app.answer(asked["id"], "resend", answered_by="ada")
-        assert result(await finish_task(it, task_id)) == ["ref-2"]
+    async with lab(build_app(provider, paying_turn((now, "ada"))), tmp_path) as harness:
+        await harness.app.answer(asked["id"], "resend", answered_by="ada")
+        assert result(await finish_task(harness, task_id)) == ["ref-2"]
 
-        assert questions(it) == [("activity", "ANSWERED")]
+        assert questions(harness) == [("activity", "ANSWERED")]
     assert [(key.rsplit(":", 1)[1], attempt) for key, attempt, _ in provider.calls] == [
         (was or "1.1", 1),
         (was or "1.1", 2),
@@ -102,10 +102,10 @@ async def test_first_act_with_a_new_key_leaves_the_later_ones_their_acts(tmp_pat
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"), (None, "bob"))))
     code = paying_turn(("fee", "ada"), (None, "bob"), then=((None, "eve"),))
 
-    async with lab(build_app(provider, code), tmp_path) as it:
-        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
+    async with lab(build_app(provider, code), tmp_path) as harness:
+        assert result(await finish_task(harness, task_id)) == ["ref-1", "ref-2", "ref-3"]
 
-        assert act_names(it) == ["1.1", "1.2", "1.3"]
+        assert act_names(harness) == ["1.1", "1.2", "1.3"]
     assert [to for _, _, to in provider.calls] == ["ada", "bob", "eve"]
 
 
@@ -121,30 +121,30 @@ async def test_acts_after_a_moved_act_are_found_at_later_entries(tmp_path):
         return done
 
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
-    async with lab(build_app(provider, turn), tmp_path) as it:
+    async with lab(build_app(provider, turn), tmp_path) as harness:
         for count in (2, 3):
-            await it.app.signal(task_id, "go")
-            await it.until(lambda count=count: len(provider.calls) == count)  # type: ignore[misc]
-            await it.waiting(task_id)
+            await harness.app.signal(task_id, "go")
+            await harness.until(lambda count=count: len(provider.calls) == count)  # type: ignore[misc]
+            await harness.waiting(task_id)
 
-        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
-        assert questions(it) == []
+        assert result(await finish_task(harness, task_id)) == ["ref-1", "ref-2", "ref-3"]
+        assert questions(harness) == []
 
 
 async def test_new_act_with_other_arguments_is_done(tmp_path):
     provider = Provider()
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
 
-    async with lab(build_app(provider, paying_turn(("fee", "bob"))), tmp_path) as it:
-        assert result(await finish_task(it, task_id)) == ["ref-2"]
+    async with lab(build_app(provider, paying_turn(("fee", "bob"))), tmp_path) as harness:
+        assert result(await finish_task(harness, task_id)) == ["ref-2"]
 
 
 async def test_new_act_like_an_act_that_is_still_called_is_done_once(tmp_path):
     provider = Provider()
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"))))
 
-    async with lab(build_app(provider, paying_turn(("fee", "ada"), (None, "ada"))), tmp_path) as it:
-        assert sorted(result(await finish_task(it, task_id))) == ["ref-1", "ref-2"]
+    async with lab(build_app(provider, paying_turn(("fee", "ada"), (None, "ada"))), tmp_path) as harness:
+        assert sorted(result(await finish_task(harness, task_id))) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2
 
 
@@ -152,9 +152,9 @@ async def test_act_whose_row_was_taken_by_another_key_is_refused(tmp_path):
     provider = Provider()
     task_id = await start_task(tmp_path, build_app(provider, paying_turn(("fee", "ada"))))
 
-    async with lab(build_app(provider, paying_turn(("rent", "ada"), ("fee", "ada"))), tmp_path) as it:
-        await it.app.signal(task_id, "go")
-        code, message = failure(await it.ended(task_id))
+    async with lab(build_app(provider, paying_turn(("rent", "ada"), ("fee", "ada"))), tmp_path) as harness:
+        await harness.app.signal(task_id, "go")
+        code, message = failure(await harness.ended(task_id))
 
         assert code == "IDEMPOTENCY_CONFLICT"
         assert f"the act with its key activity:{task_id}:fee was taken for another call" in message
@@ -168,14 +168,14 @@ async def test_act_like_several_acts_is_held_until_a_person_answers(tmp_path, an
     provider = Provider()
     task_id = await start_task(tmp_path, build_app(provider, paying_turn((None, "ada"), (None, "ada"))))
 
-    async with lab(build_app(provider, paying_turn(("fee", "ada"))), tmp_path) as it:
-        await it.app.signal(task_id, "go")
-        asked = await it.question("conflict")
+    async with lab(build_app(provider, paying_turn(("fee", "ada"))), tmp_path) as harness:
+        await harness.app.signal(task_id, "go")
+        asked = await harness.question("conflict")
         assert len(provider.calls) == 2
         assert f"{task_id}:1.1 is: it has the same arguments, is DONE" in asked["question"]
-        await it.app.answer(asked["id"], answer, answered_by="ada")
+        await harness.app.answer(asked["id"], answer, answered_by="ada")
 
-        assert result(await it.ended(task_id)) == kept
+        assert result(await harness.ended(task_id)) == kept
         assert len(provider.calls) == calls
 
 
@@ -192,12 +192,12 @@ async def test_concurrent_act_with_a_changed_key_is_held_until_a_person_answers(
         return turn
 
     task_id = await start_task(tmp_path, build_app(provider, sibling_turn("fee")))
-    async with lab(build_app(provider, sibling_turn("rent")), tmp_path) as it:
-        await it.app.signal(task_id, "go")
-        asked = await it.question("conflict")
-        await it.app.answer(asked["id"], "same", answered_by="ada")
+    async with lab(build_app(provider, sibling_turn("rent")), tmp_path) as harness:
+        await harness.app.signal(task_id, "go")
+        asked = await harness.question("conflict")
+        await harness.app.answer(asked["id"], "same", answered_by="ada")
 
-        assert result(await it.ended(task_id)) == "over"
+        assert result(await harness.ended(task_id)) == "over"
     assert len(provider.calls) == 1
 
 
@@ -216,9 +216,9 @@ async def test_concurrent_acts_with_the_same_arguments_keep_their_keys(tmp_path)
         return turn
 
     task_id = await start_task(tmp_path, build_app(provider, concurrent_turn("b")))
-    async with lab(build_app(provider, concurrent_turn("a", "b")), tmp_path) as it:
-        assert result(await finish_task(it, task_id)) == "over"
-        assert sorted(act_names(it)) == ["a", "b"]
+    async with lab(build_app(provider, concurrent_turn("a", "b")), tmp_path) as harness:
+        assert result(await finish_task(harness, task_id)) == "over"
+        assert sorted(act_names(harness)) == ["a", "b"]
 
 
 async def test_separate_keys_of_each_attempt_make_separate_acts(tmp_path):
@@ -231,8 +231,8 @@ async def test_separate_keys_of_each_attempt_make_separate_acts(tmp_path):
             raise ValueError("not yet")
         return sent
 
-    async with lab(build_app(provider, turn), tmp_path) as it:
-        assert result(await it.ended((await it.app.emit("pay")).id)) == "ref-2"
+    async with lab(build_app(provider, turn), tmp_path) as harness:
+        assert result(await harness.ended((await harness.app.emit("pay")).id)) == "ref-2"
 
 
 @pytest.mark.parametrize(
@@ -253,8 +253,8 @@ async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names
     first, second = (build_app(Provider(), asking_turn(named)) for named in names)
     task_id = await start_task(tmp_path, first)
     with capture_logs() as logs:
-        async with lab(second, tmp_path) as it:
-            assert result(await finish_task(it, task_id)) == "WHAT"
+        async with lab(second, tmp_path) as harness:
+            assert result(await finish_task(harness, task_id)) == "WHAT"
 
     logged = [(line["step"], line["completed_as"]) for line in logs if line["event"] == "step.run_again"]
     assert logged == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
@@ -272,8 +272,8 @@ async def test_act_of_an_earlier_turn_keeps_its_key(tmp_path):
         return paid
 
     task_id = await start_task(tmp_path, build_app(provider, turn))
-    async with lab(build_app(provider, turn), tmp_path) as it:
-        assert result(await finish_task(it, task_id)) == ["ref-1", "ref-2"]
+    async with lab(build_app(provider, turn), tmp_path) as harness:
+        assert result(await finish_task(harness, task_id)) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2
 
 
@@ -286,14 +286,14 @@ async def test_acts_after_a_wait_cost_as_many_statements_as_before(tmp_path):
         for part in ("before", "after"):
             if part == "after":
                 await ctx.wait_for("go")
-            with counted(it.engine) as cost:
+            with counted(harness.engine) as cost:
                 for number in range(20):
                     await ctx.act("pay", to=f"{part}-{number}")
             costs.setdefault(part, cost.statements)
 
-    async with lab(build_app(Provider(), turn), tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
-        await it.waiting(task_id)
-        await finish_task(it, task_id)
+    async with lab(build_app(Provider(), turn), tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        await harness.waiting(task_id)
+        await finish_task(harness, task_id)
 
     assert costs["after"] <= costs["before"] + 3

@@ -67,9 +67,9 @@ async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(t
         await ctx.step("outer", plain)
         return "went on"
 
-    async with lab(build_app(called), tmp_path) as it:
+    async with lab(build_app(called), tmp_path) as harness:
         for name in CALLS:
-            assert result(await run(it, partial(turn_of, name=name))) == "went on", name
+            assert result(await run(harness, partial(turn_of, name=name))) == "went on", name
             assert not called.calls, name
     assert messages == [
         f"{name.split()[0]}(…) at {__file__}:{call.__code__.co_firstlineno} in <lambda> runs on another event loop "
@@ -92,8 +92,8 @@ async def test_step_on_another_loop_is_refused_when_the_turn_is_entered_again(tm
         await ctx.step("outer", plain)
         return "went on"
 
-    async with lab(build_app(called), tmp_path) as it:
-        assert result(await run(it, turn)) == "went on"
+    async with lab(build_app(called), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "went on"
         assert not called.calls
     assert len(messages) == 1
     assert f"ctx.step(…) at {__file__}:" in messages[0]
@@ -111,8 +111,8 @@ async def test_ctx_call_driven_in_a_thread_without_a_loop_is_refused_at_once(tmp
 
         return await ctx.step("outer", plain)
 
-    async with lab(build_app(called), tmp_path) as it:
-        assert "ctx.step(…) at " in result(await run(it, turn))
+    async with lab(build_app(called), tmp_path) as harness:
+        assert "ctx.step(…) at " in result(await run(harness, turn))
         assert not called.calls
 
 
@@ -128,8 +128,8 @@ async def test_emit_of_the_app_on_another_loop_is_refused_and_the_engine_goes_on
         await ctx.step("outer", plain)
         return "went on"
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == "went on"
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == "went on"
         await (await app.emit("other")).result(timeout=PATIENCE)
         assert len(called.calls) == 1
 
@@ -145,5 +145,5 @@ async def test_ctx_call_sent_from_a_thread_to_the_loop_of_the_turn_is_recorded(t
             "outer", lambda: asyncio.run_coroutine_threadsafe(ctx.step("inner", one), loop).result(PATIENCE)
         )
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == 1
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == 1

@@ -33,15 +33,15 @@ async def test_turn_in_a_call_within_the_action_timeout_is_not_stalled(tmp_path)
         await go.wait()
 
     config = replace(settings(), tasks=TaskSettings(stall_after=0.05))
-    async with lab(app, tmp_path, config) as it:
-        calling = await begin(it, calls)
+    async with lab(app, tmp_path, config) as harness:
+        calling = await begin(harness, calls)
         await called.wait()
-        waiting = await begin(it, waits)
+        waiting = await begin(harness, waits)
 
-        question = await it.question("stalled")
-        [asked] = it.rows("SELECT DISTINCT tasks.id FROM questions JOIN tasks ON tasks.seq = task_seq")
+        question = await harness.question("stalled")
+        [asked] = harness.rows("SELECT DISTINCT tasks.id FROM questions JOIN tasks ON tasks.seq = task_seq")
         go.set()
 
         assert question["kind"] == "stalled"
         assert asked["id"] == waiting
-        assert result(await it.ended(calling)) == "done"
+        assert result(await harness.ended(calling)) == "done"

@@ -34,12 +34,12 @@ def build_app(provider: Provider, turn: Turn, *, irreversible: bool) -> App:
 
 async def run_over_deployment(folder: Path, first: App, second: App) -> tuple[dict[str, Any], Lab]:
     """Start a task under the first app, signal `go` under the second, and return the ended row and the second lab."""
-    async with lab(first, folder) as it:
-        task_id = (await it.app.emit("pay")).id
-        await it.waiting(task_id)
-    async with lab(second, folder) as it:
-        await it.app.signal(task_id, "go")
-        return await it.ended(task_id), it
+    async with lab(first, folder) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        await harness.waiting(task_id)
+    async with lab(second, folder) as harness:
+        await harness.app.signal(task_id, "go")
+        return await harness.ended(task_id), harness
 
 
 def acting_turn(key: str | None = None, to: str = "ada") -> Turn:
@@ -99,11 +99,11 @@ async def test_action_made_irreversible_repeats_no_done_calls_and_makes_the_rest
         return turn
 
     first = build_app(provider, paying_turn(2), irreversible=False)
-    row, it = await run_over_deployment(tmp_path, first, build_app(provider, paying_turn(3), irreversible=True))
+    row, harness = await run_over_deployment(tmp_path, first, build_app(provider, paying_turn(3), irreversible=True))
 
     assert result(row) == ["ref-1", "ref-2", "ref-3"]
     assert [to for _, _, to in provider.calls] == ["payee 0", "payee 1", "payee 2"]
-    assert [row["idem_key"].rsplit(":", 1)[1] for row in ledger(it)] == ["1.3"]
+    assert [row["idem_key"].rsplit(":", 1)[1] for row in ledger(harness)] == ["1.3"]
 
 
 @pytest.mark.anyio
@@ -112,25 +112,25 @@ async def test_used_key_with_other_arguments_is_refused_after_the_flag_changed(t
     provider = Provider()
     first = build_app(provider, acting_turn("rent"), irreversible=was)
 
-    row, it = await run_over_deployment(
+    row, harness = await run_over_deployment(
         tmp_path, first, build_app(provider, acting_turn("rent", "bob"), irreversible=not was)
     )
 
     assert failure(row)[0] == "IDEMPOTENCY_CONFLICT"
-    assert questions(it) == [("conflict", "OPEN")]
+    assert questions(harness) == [("conflict", "OPEN")]
     assert len(provider.calls) == 1
 
 
 @pytest.mark.anyio
 async def test_act_in_doubt_still_needs_an_answer_after_becoming_reversible(tmp_path):
     provider = Provider(RuntimeError("connection lost"))
-    async with lab(build_app(provider, acting_turn(), irreversible=True), tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
-        asked = await it.question("activity")
-    async with lab(build_app(provider, acting_turn(), irreversible=False), tmp_path) as it:
-        await it.app.answer(asked["id"], "happened", reference="ref-0", answered_by="ada")
-        await it.app.signal(task_id, "go")
-        assert result(await it.ended(task_id)) == "ref-0"
+    async with lab(build_app(provider, acting_turn(), irreversible=True), tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        asked = await harness.question("activity")
+    async with lab(build_app(provider, acting_turn(), irreversible=False), tmp_path) as harness:
+        await harness.app.answer(asked["id"], "happened", reference="ref-0", answered_by="ada")
+        await harness.app.signal(task_id, "go")
+        assert result(await harness.ended(task_id)) == "ref-0"
     assert len(provider.calls) == 1
 
 
@@ -146,11 +146,11 @@ async def test_act_with_no_effect_is_called_again_after_becoming_reversible(tmp_
             raise
 
     first, second = (build_app(provider, turn, irreversible=irreversible) for irreversible in (True, False))
-    row, it = await run_over_deployment(tmp_path, first, second)
+    row, harness = await run_over_deployment(tmp_path, first, second)
 
     assert result(row) == "ref-2"
     assert provider.attempts == [1, 2]
-    assert statuses(it) == ["DONE"]
+    assert statuses(harness) == ["DONE"]
 
 
 @pytest.mark.anyio
@@ -292,12 +292,12 @@ async def test_step_and_act_of_the_same_name_in_a_turn_are_separate(tmp_path, or
             await ctx.wait_for("go")
         return [done["step"], done["act"]]
 
-    async with lab(build_app(provider, turn, irreversible=True), tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
+    async with lab(build_app(provider, turn, irreversible=True), tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
         for _ in range(2):
-            await it.waiting(task_id)
-            await it.app.signal(task_id, "go")
-        ended = await it.ended(task_id)
+            await harness.waiting(task_id)
+            await harness.app.signal(task_id, "go")
+        ended = await harness.ended(task_id)
 
     assert sorted(result(ended)) == ["ref-1", "ref-2"]
     assert sorted(key.partition(":")[0] for key, _, _ in provider.calls) == ["activity", "step"]
@@ -313,10 +313,10 @@ async def test_second_act_of_the_name_of_a_done_step_is_a_separate_act(tmp_path)
         return done
 
     first = build_app(provider, step_turn(provider), irreversible=True)
-    async with lab(first, tmp_path) as it:
-        task_id = (await it.app.emit("pay")).id
-        await it.waiting(task_id)
-    async with lab(build_app(provider, twice, irreversible=True), tmp_path) as it:
-        await it.app.signal(task_id, "go")
-        assert result(await it.ended(task_id)) == ["ref-1", "ref-2"]
+    async with lab(first, tmp_path) as harness:
+        task_id = (await harness.app.emit("pay")).id
+        await harness.waiting(task_id)
+    async with lab(build_app(provider, twice, irreversible=True), tmp_path) as harness:
+        await harness.app.signal(task_id, "go")
+        assert result(await harness.ended(task_id)) == ["ref-1", "ref-2"]
     assert len(provider.calls) == 2

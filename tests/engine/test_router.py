@@ -47,30 +47,30 @@ def chat_app(router: RecordingRouter, *, by_source: bool = False) -> App:
 async def test_router_is_asked_only_for_a_trigger_without_workflow(tmp_path):
     router = RecordingRouter(Route(workflow="chat"))
     app = chat_app(router)
-    async with lab(app, tmp_path) as it:
-        await it.settled((await app.emit("chat")).id)
+    async with lab(app, tmp_path) as harness:
+        await harness.settled((await app.emit("chat")).id)
         assert router.asked == []
         emitted = await app.emit(None, {"text": "hi"}, source="MESSAGE", description="a message")
-        await it.settled(emitted.id)
+        await harness.settled(emitted.id)
         assert [asked.description for asked in router.asked] == ["a message"]
-        assert it.events(emitted.id)[:2] == ["INTENT_RECEIVED", "AGENT_ATTEMPT_START"]
-        assert it.response(emitted.id)["payload"] == "hi"
+        assert harness.events(emitted.id)[:2] == ["INTENT_RECEIVED", "AGENT_ATTEMPT_START"]
+        assert harness.response(emitted.id)["payload"] == "hi"
 
 
 async def test_slow_router_delays_neither_emit_nor_other_triggers(tmp_path):
     router = RecordingRouter(Route(workflow="chat"))
     router.gate = anyio.Event()
     app = chat_app(router)
-    async with lab(app, tmp_path, settings(concurrency=2)) as it:
+    async with lab(app, tmp_path, settings(concurrency=2)) as harness:
         with anyio.fail_after(PATIENCE):  # the router returns only after all of this
             slow = await app.emit(None, source="MESSAGE")
         other = await app.emit("chat")
-        assert (await it.settled(other.id))["status"] == "DONE"
-        await it.until(lambda: len(router.asked) == 1)
-        assert it.events(slow.id) == ["INTENT_RECEIVED"]
-        assert it.trigger(slow.id)["attempts"] == 1
+        assert (await harness.settled(other.id))["status"] == "DONE"
+        await harness.until(lambda: len(router.asked) == 1)
+        assert harness.events(slow.id) == ["INTENT_RECEIVED"]
+        assert harness.trigger(slow.id)["attempts"] == 1
         router.gate.set()
-        assert (await it.settled(slow.id))["status"] == "DONE"
+        assert (await harness.settled(slow.id))["status"] == "DONE"
 
 
 async def test_cancel_reaches_a_hanging_router(tmp_path):
@@ -87,12 +87,12 @@ async def test_cancel_reaches_a_hanging_router(tmp_path):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
         emitted = await app.emit(None, source="MESSAGE")
         await asked.wait()
         await app.cancel(emitted.id)
         with anyio.fail_after(PATIENCE):
-            row = await it.settled(emitted.id)
+            row = await harness.settled(emitted.id)
         assert row["reason"] == "cancelled"
 
 
@@ -100,8 +100,8 @@ async def test_cancel_reaches_a_hanging_router(tmp_path):
 async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
     router = RecordingRouter(RuntimeError("model is down"))
     app = chat_app(router)
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "ROUTING_ERROR", 3)
         assert len(router.asked) == 3
 
@@ -114,8 +114,8 @@ class UnprintableError(Exception):
 @ON_ASYNCIO
 async def test_router_error_without_a_printable_message_is_recorded_by_type(tmp_path):
     app = chat_app(RecordingRouter(UnprintableError()))
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <UnprintableError>")
 
 
@@ -136,10 +136,10 @@ async def test_router_with_a_cancelled_request_fails_only_the_routed_trigger(tmp
 
     reached = False
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        async with lab(app, tmp_path) as harness:
+            row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
             assert row["error_code"] == "ROUTING_ERROR"
-            assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
+            assert (await harness.settled((await app.emit("quick")).id))["status"] == "DONE"
             reached = True
     assert reached, "the engine ended and cancelled the block"
 
@@ -155,23 +155,23 @@ async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
     async def quick() -> None: ...
 
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path) as it:
-            row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+        async with lab(app, tmp_path) as harness:
+            row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
             assert row["error_code"] == "ROUTING_ERROR"
 
 
 @ON_ASYNCIO
 async def test_router_error_falls_back_to_the_workflow_of_the_source(tmp_path):
     app = chat_app(RecordingRouter(RuntimeError("model is down")), by_source=True)
-    async with lab(app, tmp_path) as it:
-        assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
+    async with lab(app, tmp_path) as harness:
+        assert (await harness.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
 
 
 @ON_ASYNCIO
 async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
     app = chat_app(RecordingRouter(Route(workflow="ghost")))
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
 
@@ -188,8 +188,8 @@ async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
 )
 async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
     app = chat_app(RecordingRouter(answer))
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
 
 
@@ -203,18 +203,18 @@ async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(
     async def hold() -> None:
         await gate.wait()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         holder = await app.emit("hold", session_id="s1")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         routed = await app.emit(None, source="MESSAGE")
-        await it.until(lambda: it.trigger(routed.id)["reason"] == "waits for session s1")
-        row = it.trigger(routed.id)
+        await harness.until(lambda: harness.trigger(routed.id)["reason"] == "waits for session s1")
+        row = harness.trigger(routed.id)
         assert (row["status"], row["lane"], row["attempts"]) == ("PENDING", "s1", 0)
         gate.set()
-        await it.settled(holder.id)
-        row = await it.settled(routed.id)
+        await harness.settled(holder.id)
+        row = await harness.settled(routed.id)
         assert (row["status"], row["lane"], row["attempts"]) == ("DONE", "s1", 1)
-        hashes = it.rows("SELECT DISTINCT envelope_hash FROM executions WHERE trigger_id = :id", id=routed.id)
+        hashes = harness.rows("SELECT DISTINCT envelope_hash FROM executions WHERE trigger_id = :id", id=routed.id)
         assert len(hashes) == 1
 
 
@@ -237,7 +237,7 @@ async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
     @app.workflow("quick")
     async def quick() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.emit_many(
             [
                 TriggerSpec(workflow=None, source="MESSAGE", session_id="a"),
@@ -246,7 +246,7 @@ async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
         )
         try:
             with anyio.fail_after(PATIENCE):
-                while it.engine.counts["DONE"] < 1:  # noqa: ASYNC110
+                while harness.engine.counts["DONE"] < 1:  # noqa: ASYNC110
                     await anyio.sleep(0.005)
         finally:
             gate.set()

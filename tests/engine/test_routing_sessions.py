@@ -72,43 +72,43 @@ async def send_message(
     return emitted.id
 
 
-async def start_chats(it: Lab, app: App, *sessions: str) -> list[str]:
+async def start_chats(harness: Lab, app: App, *sessions: str) -> list[str]:
     """Start a chat in each session, wait until all wait for a message, and return the task ids."""
     ids = [await send_message(app, "hello", session, "chat") for session in sessions]
     for task_id in ids:
-        await it.waiting(task_id)
+        await harness.waiting(task_id)
     return ids
 
 
-async def end_chat(it: Lab, app: App, task_id: str) -> Any:
+async def end_chat(harness: Lab, app: App, task_id: str) -> Any:
     """End a chat by "bye" and return all its messages."""
     await app.signal(task_id, "message", {"text": "bye"})
-    return json.loads((await it.ended(task_id))["result_json"])
+    return json.loads((await harness.ended(task_id))["result_json"])
 
 
 async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(tmp_path):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        a, b = await start_chats(it, app, "a", "b")
-        message = await it.settled(await send_message(app, "are you there?", "a"))
+    async with lab(app, tmp_path) as harness:
+        a, b = await start_chats(harness, app, "a", "b")
+        message = await harness.settled(await send_message(app, "are you there?", "a"))
 
         assert (message["reason"], message["attempts"]) == ("delivered", 1)
-        assert await end_chat(it, app, a) == ["hello", "are you there?", "bye"]
-        assert await end_chat(it, app, b) == ["hello", "bye"]
-        assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (2, 0)
-        assert it.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
+        assert await end_chat(harness, app, a) == ["hello", "are you there?", "bye"]
+        assert await end_chat(harness, app, b) == ["hello", "bye"]
+        assert (len(harness.rows("SELECT 1 FROM tasks")), router.asked) == (2, 0)
+        assert harness.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
 
 
 @pytest.mark.parametrize("source", [one for one in TriggerSource if one not in OWN])
 async def test_trigger_of_each_source_reaches_the_live_task_of_its_session(tmp_path, source):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        [chat] = await start_chats(it, app, "a")
+    async with lab(app, tmp_path) as harness:
+        [chat] = await start_chats(harness, app, "a")
         emitted = await app.emit(None, {"text": "time for a walk"}, source=source, session_id="a")
 
-        assert (await it.settled(emitted.id))["reason"] == "delivered"
-        assert await end_chat(it, app, chat) == ["hello", "time for a walk", "bye"]
-        assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (1, 0)
+        assert (await harness.settled(emitted.id))["reason"] == "delivered"
+        assert await end_chat(harness, app, chat) == ["hello", "time for a walk", "bye"]
+        assert (len(harness.rows("SELECT 1 FROM tasks")), router.asked) == (1, 0)
 
 
 async def test_trigger_of_a_schedule_is_not_taken_for_the_answer_of_a_person(tmp_path):
@@ -119,68 +119,68 @@ async def test_trigger_of_a_schedule_is_not_taken_for_the_answer_of_a_person(tmp
         address = await ctx.ask("Your address?", by_message=True)
         return [address, (await ctx.wait_for("message"))["text"]]
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task = await app.emit("asks", session_id="s")
-        await it.waiting(task.id)
+        await harness.waiting(task.id)
         for source, text in (("SCHEDULED", "time for a walk"), ("MESSAGE", "Elm Street 1")):
             emitted = await app.emit(None, {"text": text}, source=source, session_id="s")
-            await it.settled(emitted.id)
+            await harness.settled(emitted.id)
 
-        assert (await it.ended(task.id))["result_json"] == '["Elm Street 1","time for a walk"]'
+        assert (await harness.ended(task.id))["result_json"] == '["Elm Street 1","time for a walk"]'
 
 
 async def test_message_for_a_session_with_an_ended_task_starts_a_new_task(tmp_path):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        [first] = await start_chats(it, app, "a")
-        await end_chat(it, app, first)
+    async with lab(app, tmp_path) as harness:
+        [first] = await start_chats(harness, app, "a")
+        await end_chat(harness, app, first)
 
         second = await send_message(app, "hello again", "a")
-        await it.waiting(second)
+        await harness.waiting(second)
 
-        assert it.task(second)["session_id"] == "a"
+        assert harness.task(second)["session_id"] == "a"
         assert router.asked == 0
 
 
 async def test_messages_of_the_same_commit_reach_the_session_in_order(tmp_path):
     app, _ = chat_app()
-    async with lab(app, tmp_path) as it:
-        [task_id] = await start_chats(it, app, "a")
+    async with lab(app, tmp_path) as harness:
+        [task_id] = await start_chats(harness, app, "a")
         texts = [str(n) for n in range(20)]
         specs = [TriggerSpec(source="MESSAGE", session_id="a", payload={"text": text}) for text in texts]
         emitted = await app.emit_many(specs)
         for one in emitted:
-            await it.settled(one.id)
+            await harness.settled(one.id)
 
-        assert await end_chat(it, app, task_id) == ["hello", *texts, "bye"]
+        assert await end_chat(harness, app, task_id) == ["hello", *texts, "bye"]
 
 
 async def test_message_with_a_workflow_starts_a_task_despite_a_live_session_task(tmp_path):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        [task_id] = await start_chats(it, app, "a")
+    async with lab(app, tmp_path) as harness:
+        [task_id] = await start_chats(harness, app, "a")
 
         note = await send_message(app, "remember this", "a", "note")
 
-        assert (await it.ended(note))["result_json"] == '"remember this"'
-        assert await end_chat(it, app, task_id) == ["hello", "bye"]
+        assert (await harness.ended(note))["result_json"] == '"remember this"'
+        assert await end_chat(harness, app, task_id) == ["hello", "bye"]
         assert router.asked == 0
 
 
 async def test_message_with_the_workflow_of_a_live_chat_goes_to_that_chat(tmp_path):
     """Each message with the workflow would otherwise begin a chat without the earlier messages."""
     app, _ = chat_app()
-    async with lab(app, tmp_path) as it:
-        [chat] = await start_chats(it, app, "a")
+    async with lab(app, tmp_path) as harness:
+        [chat] = await start_chats(harness, app, "a")
 
-        again = await it.settled(await send_message(app, "do you remember?", "a", "chat"))
+        again = await harness.settled(await send_message(app, "do you remember?", "a", "chat"))
         other = await app.emit("chat", {"text": "asked for"}, session_id="a")
-        await it.waiting(other.id)
-        version = await it.settled(await send_message(app, "which one?", "a", "chat"))
+        await harness.waiting(other.id)
+        version = await harness.settled(await send_message(app, "which one?", "a", "chat"))
 
         assert (again["reason"], version["reason"]) == ("delivered", "delivered")
-        assert await end_chat(it, app, chat) == ["hello", "do you remember?", "which one?", "bye"]
-        assert await end_chat(it, app, other.id) == ["asked for", "bye"]
+        assert await end_chat(harness, app, chat) == ["hello", "do you remember?", "which one?", "bye"]
+        assert await end_chat(harness, app, other.id) == ["asked for", "bye"]
 
 
 async def test_message_with_the_workflow_of_a_live_task_that_takes_none_starts_another(tmp_path):
@@ -191,11 +191,11 @@ async def test_message_with_the_workflow_of_a_live_task_that_takes_none_starts_a
     async def answer(ctx: TaskContext, text: str) -> str:
         return text if text == "quick" else await ctx.wait_for("go")
 
-    async with lab(app, tmp_path) as it:
-        await it.waiting(await send_message(app, "slow", "a", "answer"))
+    async with lab(app, tmp_path) as harness:
+        await harness.waiting(await send_message(app, "slow", "a", "answer"))
         quick = await send_message(app, "quick", "a", "answer")
 
-        assert (await it.ended(quick))["result_json"] == '"quick"'
+        assert (await harness.ended(quick))["result_json"] == '"quick"'
 
 
 async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
@@ -213,41 +213,41 @@ async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
     async def brief(ctx: TaskContext) -> None:
         await ctx.wait_for("never")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task = await send_message(app, "hello", "a")
-        await it.waiting(task)
-        await it.waiting((await app.emit("brief", source="SCHEDULED", session_id="a")).id)
-        await it.settled(await send_message(app, "still there?", "a"))
+        await harness.waiting(task)
+        await harness.waiting((await app.emit("brief", source="SCHEDULED", session_id="a")).id)
+        await harness.settled(await send_message(app, "still there?", "a"))
         await app.signal(task, "found")
 
-        assert (await it.ended(task))["result_json"] == '["hello","still there?"]'
+        assert (await harness.ended(task))["result_json"] == '["hello","still there?"]'
 
 
 async def test_message_with_a_live_task_id_reaches_that_task_before_any_other(tmp_path):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        a, b = await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        a, b = await start_chats(harness, app, "a", "b")
         spec = TriggerSpec(workflow="note", source="MESSAGE", session_id="a", task_id=b, payload={"text": "for b"})
         [message] = await app.emit_many([spec])
 
-        assert (await it.settled(message.id))["reason"] == "delivered"
-        assert await end_chat(it, app, b) == ["hello", "for b", "bye"]
-        assert await end_chat(it, app, a) == ["hello", "bye"]
+        assert (await harness.settled(message.id))["reason"] == "delivered"
+        assert await end_chat(harness, app, b) == ["hello", "for b", "bye"]
+        assert await end_chat(harness, app, a) == ["hello", "bye"]
         assert router.asked == 0
 
 
 async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_path):
     app, _ = chat_app()
-    async with lab(app, tmp_path) as it:
-        a, b = await start_chats(it, app, "a", "b")
-        await end_chat(it, app, b)
+    async with lab(app, tmp_path) as harness:
+        a, b = await start_chats(harness, app, "a", "b")
+        await end_chat(harness, app, b)
         to_b: dict[str, Any] = {"source": "MESSAGE", "task_id": b, "payload": {"text": "late"}}
         specs = [TriggerSpec(workflow="note", **to_b), TriggerSpec(session_id="a", **to_b)]
         [by_workflow, by_session] = await app.emit_many(specs)
 
-        assert (await it.ended(by_workflow.id))["workflow"] == "note"
-        assert (await it.settled(by_session.id))["reason"] == "delivered"
-        assert await end_chat(it, app, a) == ["hello", "late", "bye"]
+        assert (await harness.ended(by_workflow.id))["workflow"] == "note"
+        assert (await harness.settled(by_session.id))["reason"] == "delivered"
+        assert await end_chat(harness, app, a) == ["hello", "late", "bye"]
 
 
 # Schedules
@@ -255,8 +255,8 @@ async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_pat
 
 async def test_session_message_of_a_schedule_reaches_the_chat_and_takes_no_messages(tmp_path):
     app, _ = chat_app()
-    async with lab(app, tmp_path) as it:
-        [chat] = await start_chats(it, app, "ada")
+    async with lab(app, tmp_path) as harness:
+        [chat] = await start_chats(harness, app, "ada")
         await app.schedules.add(
             "walk",
             "every day at 5pm",
@@ -266,11 +266,11 @@ async def test_session_message_of_a_schedule_reaches_the_chat_and_takes_no_messa
             payload={"text": "walk"},
         )
         fired = await app.schedules.run_now("walk")
-        assert (await it.settled(fired.trigger_id or ""))["reason"] == "delivered"
-        await it.settled(await send_message(app, "not now", "ada"))
+        assert (await harness.settled(fired.trigger_id or ""))["reason"] == "delivered"
+        await harness.settled(await send_message(app, "not now", "ada"))
 
-        assert await end_chat(it, app, chat) == ["hello", "walk", "not now", "bye"]
-        assert len(it.rows("SELECT 1 FROM tasks")) == 1
+        assert await end_chat(harness, app, chat) == ["hello", "walk", "not now", "bye"]
+        assert len(harness.rows("SELECT 1 FROM tasks")) == 1
 
 
 async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(tmp_path):
@@ -280,7 +280,7 @@ async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(
     async def chat(ctx: TaskContext, text: str) -> str:
         return text
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.schedules.add(
             "walk",
             "every day at 5pm",
@@ -291,7 +291,7 @@ async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(
         )
         fired = await app.schedules.run_now("walk")
 
-        assert (await it.ended(fired.trigger_id or ""))["result_json"] == '"walk"'
+        assert (await harness.ended(fired.trigger_id or ""))["result_json"] == '"walk"'
 
 
 # Calls of the router
@@ -299,46 +299,46 @@ async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(
 
 async def test_router_is_asked_once_for_a_message_without_session_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="b"))
-    async with lab(app, tmp_path) as it:
-        _, b = await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        _, b = await start_chats(harness, app, "a", "b")
 
-        message = await it.settled(await send_message(app, "which one?"))
+        message = await harness.settled(await send_message(app, "which one?"))
 
         assert (message["reason"], router.asked, router.sessions_seen) == ("delivered", 1, [["a", "b"]])
-        assert await end_chat(it, app, b) == ["hello", "which one?", "bye"]
+        assert await end_chat(harness, app, b) == ["hello", "which one?", "bye"]
 
 
 @pytest.mark.parametrize("live", [(), ("a",)], ids=["none", "one"])
 async def test_router_is_not_asked_with_fewer_than_two_live_sessions(tmp_path, live):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        await start_chats(it, app, *live)
+    async with lab(app, tmp_path) as harness:
+        await start_chats(harness, app, *live)
 
         task_id = await send_message(app, "hello")
-        await it.waiting(task_id)
+        await harness.waiting(task_id)
 
-        assert (it.task(task_id)["workflow"], router.asked) == ("chat", 0)
+        assert (harness.task(task_id)["workflow"], router.asked) == ("chat", 0)
 
 
 async def test_router_is_not_asked_for_a_message_with_a_session(tmp_path):
     app, router = chat_app()
-    async with lab(app, tmp_path) as it:
-        await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        await start_chats(harness, app, "a", "b")
 
-        await it.waiting(await send_message(app, "hello", "c"))
+        await harness.waiting(await send_message(app, "hello", "c"))
 
         assert router.asked == 0
 
 
 async def test_router_is_asked_for_a_message_to_an_ended_task_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="a"))
-    async with lab(app, tmp_path) as it:
-        a, _, gone = await start_chats(it, app, "a", "b", "c")
-        await end_chat(it, app, gone)
+    async with lab(app, tmp_path) as harness:
+        a, _, gone = await start_chats(harness, app, "a", "b", "c")
+        await end_chat(harness, app, gone)
         [message] = await app.emit_many([TriggerSpec(source="MESSAGE", task_id=gone, payload={"text": "late"})])
-        await it.settled(message.id)
+        await harness.settled(message.id)
 
-        assert (router.asked, await end_chat(it, app, a)) == (1, ["hello", "late", "bye"])
+        assert (router.asked, await end_chat(harness, app, a)) == (1, ["hello", "late", "bye"])
 
 
 async def test_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
@@ -362,34 +362,34 @@ async def test_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path)
     async def other(ctx: TaskContext) -> str:
         return "other"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit(None, source="MESSAGE", session_id="s")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["workflow"], row["result_json"], asked) == ("one", '"one"', [emitted.id])
 
 
 async def test_route_to_a_session_or_task_that_is_not_live_costs_an_attempt(tmp_path):
     routes = iter([Route(session_id="gone"), Route(task_id="nobody"), Route(session_id="a")])
     app, router = chat_app(lambda _: next(routes))
-    async with lab(app, tmp_path) as it:
-        a, _ = await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        a, _ = await start_chats(harness, app, "a", "b")
 
-        message = await it.settled(await send_message(app, "hm"))
+        message = await harness.settled(await send_message(app, "hm"))
 
         assert (message["reason"], message["attempts"], router.asked) == ("delivered", 3, 3)
-        assert await end_chat(it, app, a) == ["hello", "hm", "bye"]
+        assert await end_chat(harness, app, a) == ["hello", "hm", "bye"]
 
 
 async def test_message_with_an_invalid_route_goes_to_the_workflow_of_the_source(tmp_path):
     app, router = chat_app(lambda _: Route(workflow=""))
-    async with lab(app, tmp_path) as it:
-        a, b = await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        a, b = await start_chats(harness, app, "a", "b")
 
         new = await send_message(app, "hello")
-        await it.waiting(new)
+        await harness.waiting(new)
 
         assert router.asked == 1
-        assert await end_chat(it, app, a) == await end_chat(it, app, b) == ["hello", "bye"]
+        assert await end_chat(harness, app, a) == await end_chat(harness, app, b) == ["hello", "bye"]
 
 
 async def test_message_routed_to_a_busy_task_is_delivered_later_without_rerouting(tmp_path):
@@ -405,27 +405,27 @@ async def test_message_routed_to_a_busy_task_is_delivered_later_without_reroutin
             await gate.wait()
         return (await ctx.wait_for("message"))["text"]
 
-    async with lab(app, tmp_path) as it:
-        await start_chats(it, app, "a", "b")
+    async with lab(app, tmp_path) as harness:
+        await start_chats(harness, app, "a", "b")
         busy_id = (await app.emit("busy")).id
         second_turn = "SELECT 1 FROM tasks WHERE id = :id AND turn = 2"
-        await it.until(lambda: bool(it.rows(second_turn, id=busy_id)) and it.engine.running == 1)
+        await harness.until(lambda: bool(harness.rows(second_turn, id=busy_id)) and harness.engine.running == 1)
         message = await send_message(app, "for the busy one")
-        await it.until(lambda: it.trigger(message)["reason"] == f"waits for session {busy_id}")
+        await harness.until(lambda: harness.trigger(message)["reason"] == f"waits for session {busy_id}")
         gate.set()
 
-        assert (await it.ended(busy_id))["result_json"] == '"for the busy one"'
-        assert (router.asked, it.trigger(message)["attempts"]) == (1, 1)
+        assert (await harness.ended(busy_id))["result_json"] == '"for the busy one"'
+        assert (router.asked, harness.trigger(message)["attempts"]) == (1, 1)
 
 
 async def test_task_routed_into_a_new_session_belongs_to_that_session(tmp_path):
     app, _ = chat_app(lambda _: Route(workflow="chat", session_id="new"), by_source=False)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task_id = await send_message(app, "hello")
-        await it.waiting(task_id)
-        await it.settled(await send_message(app, "more", "new"))
+        await harness.waiting(task_id)
+        await harness.settled(await send_message(app, "more", "new"))
 
-        assert await end_chat(it, app, task_id) == ["hello", "more", "bye"]
+        assert await end_chat(harness, app, task_id) == ["hello", "more", "bye"]
 
 
 # Tasks that end or fail
@@ -442,12 +442,12 @@ async def test_first_message_retried_continues_the_task_and_is_not_delivered(tmp
             raise error
         return Done(f"{text} {ctx.resume}")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit(None, {"text": "hello"}, source="MESSAGE", session_id="s")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
 
         assert row["result_json"] == '"hello RETRY"'
-        assert it.rows("SELECT * FROM mailbox") == []
+        assert harness.rows("SELECT * FROM mailbox") == []
 
 
 async def test_message_during_the_last_turn_of_a_session_task_starts_a_new_task(tmp_path):
@@ -460,14 +460,14 @@ async def test_message_during_the_last_turn_of_a_session_task_starts_a_new_task(
             await gate.wait()
         return text
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         first = await send_message(app, "first", "s")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         second = await send_message(app, "second", "s")
         gate.set()
 
-        assert (await it.ended(second))["result_json"] == '"second"'
-        assert it.task(first)["ended_at"] <= it.task(second)["created_at"]
+        assert (await harness.ended(second))["result_json"] == '"second"'
+        assert harness.task(first)["ended_at"] <= harness.task(second)["created_at"]
 
 
 async def test_message_left_unread_by_an_ended_task_is_emitted_again_unchanged(tmp_path):
@@ -484,25 +484,25 @@ async def test_message_left_unread_by_an_ended_task_is_emitted_again_unchanged(t
     async def note(ctx: TaskContext, text: str) -> None:
         received.append((text, ctx.trigger.description))
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         first = await app.emit("busy", session_id="s")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         task_spec = TriggerSpec(
             task_id=first.id, source="MESSAGE", payload={"text": "1"}, description="first", priority=7, max_attempts=2
         )
         [message] = await app.emit_many([task_spec])
-        assert (await it.settled(message.id))["reason"] == "delivered"
+        assert (await harness.settled(message.id))["reason"] == "delivered"
         later = await send_message(app, "2", "s", priority=7)
         gate.set()
-        await it.settled(later)
-        await it.until(lambda: len(received) == 2)
+        await harness.settled(later)
+        await harness.until(lambda: len(received) == 2)
 
-        [emitted_again] = it.rows("SELECT * FROM triggers WHERE seq > :seq", seq=it.trigger(later)["seq"])
-        sent = it.trigger(message.id)
+        [emitted_again] = harness.rows("SELECT * FROM triggers WHERE seq > :seq", seq=harness.trigger(later)["seq"])
+        sent = harness.trigger(message.id)
         kept = ("source", "task_id", "session_id", "fire_at", "priority", "description", "payload_json", "max_attempts")
         assert {name: emitted_again[name] for name in kept} == {name: sent[name] for name in kept}
         assert sorted(received) == [("1", "first"), ("2", None)]
-        assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
+        assert [row["status"] for row in harness.rows("SELECT status FROM mailbox")] == ["EMITTED"]
 
 
 async def test_message_to_a_full_mailbox_is_retried_and_ends_dead(tmp_path, monkeypatch):
@@ -513,14 +513,14 @@ async def test_message_to_a_full_mailbox_is_retried_and_ends_dead(tmp_path, monk
     async def silent(ctx: TaskContext, text: str) -> None:
         await ctx.wait_for("never")
 
-    async with lab(app, tmp_path) as it:
-        await it.waiting(await send_message(app, "hello", "s"))
+    async with lab(app, tmp_path) as harness:
+        await harness.waiting(await send_message(app, "hello", "s"))
         for text in ("1", "2"):
-            await it.settled(await send_message(app, text, "s"))
-        row = await it.settled(await send_message(app, "3", "s"))
+            await harness.settled(await send_message(app, text, "s"))
+        row = await harness.settled(await send_message(app, "3", "s"))
 
         assert (row["status"], row["error_code"], row["attempts"]) == ("DEAD", "RATE_LIMIT", 3)
-        assert len(it.rows("SELECT 1 FROM mailbox")) == 2
+        assert len(harness.rows("SELECT 1 FROM mailbox")) == 2
 
 
 async def test_message_goes_to_the_session_task_that_waits_for_a_message(tmp_path):
@@ -534,17 +534,17 @@ async def test_message_goes_to_the_session_task_that_waits_for_a_message(tmp_pat
     async def asks(ctx: TaskContext) -> str | None:
         return await ctx.ask("Which?", by_message=True)
 
-    async with lab(app, tmp_path) as it:
-        [chat] = await start_chats(it, app, "s")
+    async with lab(app, tmp_path) as harness:
+        [chat] = await start_chats(harness, app, "s")
         asking = (await app.emit("asks", session_id="t")).id
-        await it.waiting(asking)
+        await harness.waiting(asking)
         for session in ("s", "t"):
-            await it.waiting((await app.emit("other", session_id=session)).id)
+            await harness.waiting((await app.emit("other", session_id=session)).id)
         for session in ("s", "t"):
-            await it.settled(await send_message(app, "this one", session))
+            await harness.settled(await send_message(app, "this one", session))
 
-        assert await end_chat(it, app, chat) == ["hello", "this one", "bye"]
-        assert (await it.ended(asking))["result_json"] == '"this one"'
+        assert await end_chat(harness, app, chat) == ["hello", "this one", "bye"]
+        assert (await harness.ended(asking))["result_json"] == '"this one"'
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -558,11 +558,13 @@ async def test_message_is_delivered_before_the_next_turn_of_a_task_in_a_tight_lo
             await app.emit(None, {"text": "are you there?"}, source="MESSAGE", session_id="s")
         return Continue(count) if count < 50 else await ctx.wait_for("message", timeout=0)
 
-    async with lab(app, tmp_path, settings(concurrency=concurrency)) as it:
+    async with lab(app, tmp_path, settings(concurrency=concurrency)) as harness:
         first = await send_message(app, "hello", "s")
-        await it.ended(first)
+        await harness.ended(first)
 
-        [message] = it.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first)
-        second_turn, third_turn = it.rows("SELECT * FROM triggers WHERE source = 'CONTINUATION' ORDER BY seq LIMIT 2")
+        [message] = harness.rows("SELECT * FROM triggers WHERE source = 'MESSAGE' AND id <> :id", id=first)
+        second_turn, third_turn = harness.rows(
+            "SELECT * FROM triggers WHERE source = 'CONTINUATION' ORDER BY seq LIMIT 2"
+        )
         assert message["reason"] == "delivered"
         assert message["started_at"] <= second_turn["started_at"] < third_turn["started_at"]

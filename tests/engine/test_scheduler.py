@@ -53,8 +53,8 @@ def build_app(ran: list[Run]) -> App:
     return app
 
 
-def is_held(it) -> bool:
-    held: bool = it.engine.scheduler.held
+def is_held(harness) -> bool:
+    held: bool = harness.engine.scheduler.held
     return held
 
 
@@ -64,22 +64,22 @@ def only_bells(monkeypatch):
     monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 10 * PATIENCE)
 
 
-async def wait_for_look(it):
+async def wait_for_look(harness):
     """Wait until the scheduler has completed a look that began after this call."""
-    looks = it.engine.scheduler.looks
-    it.engine.scheduler.ring()
-    await it.until(lambda: it.engine.scheduler.looks > looks and it.engine.scheduler.saw_all)
+    looks = harness.engine.scheduler.looks
+    harness.engine.scheduler.ring()
+    await harness.until(lambda: harness.engine.scheduler.looks > looks and harness.engine.scheduler.saw_all)
 
 
 async def test_declared_schedule_fires_with_the_nominal_time_of_the_occurrence(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", payload={"name": "Ada"})
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.advance(hours=1)
-        await wait_for_look(it)
-        await it.idle()
+        await wait_for_look(harness)
+        await harness.idle()
 
     assert ran == [Run("brief", moment(hours=1), None)]
 
@@ -88,8 +88,8 @@ async def test_schedule_of_a_second_fires_without_a_bell_in_real_time(tmp_path):
     ran: list[Run] = []
     app = build_app(ran)
     app.schedule("tick", "every 1s", workflow="greet", overlap=Overlap.ALLOW)
-    async with lab(app, tmp_path) as it:
-        await it.until(lambda: len(ran) >= 2)
+    async with lab(app, tmp_path) as harness:
+        await harness.until(lambda: len(ran) >= 2)
 
     assert len({one.nominal_at for one in ran}) == len(ran)
 
@@ -99,19 +99,19 @@ async def test_schedule_in_ten_minutes_fires_once_on_time_over_three_restarts(tm
     for _ in range(3):
         app = build_app(ran)
         app.schedule("reminder", "in 10 minutes", workflow="greet")
-        async with lab(app, tmp_path, clock=clock) as it:
-            await wait_for_look(it)
+        async with lab(app, tmp_path, clock=clock) as harness:
+            await wait_for_look(harness)
             clock.advance(minutes=3)
-            await wait_for_look(it)
+            await wait_for_look(harness)
     assert ran == []
 
     for _ in range(2):
         app = build_app(ran)
         app.schedule("reminder", "in 10 minutes", workflow="greet")
-        async with lab(app, tmp_path, clock=clock) as it:
+        async with lab(app, tmp_path, clock=clock) as harness:
             clock.advance(minutes=1)
-            await wait_for_look(it)
-            await it.idle()
+            await wait_for_look(harness)
+            await harness.idle()
 
     assert ran == [Run("reminder", moment(hours=1 / 6), None)]
 
@@ -120,18 +120,18 @@ async def test_clock_trusted_before_the_step_is_noticed_does_not_hold_schedules(
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.set_back(4 * HOUR)
-        VirtualCore(it.path, clock).do(ClockTrust().trust)
-        await wait_for_look(it)
-        assert not is_held(it)
+        VirtualCore(harness.path, clock).do(ClockTrust().trust)
+        await wait_for_look(harness)
+        assert not is_held(harness)
 
         clock.advance(hours=5)
-        await wait_for_look(it)
+        await wait_for_look(harness)
         clock.set_back(4 * HOUR)
-        await wait_for_look(it)
-        assert is_held(it)
+        await wait_for_look(harness)
+        assert is_held(harness)
 
 
 async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(tmp_path):
@@ -162,29 +162,29 @@ async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(t
     async def turns(ctx: TaskContext[int]) -> Continue[int] | None:
         return Continue(1, after=600) if ctx.state is None else None
 
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.set_back(-YEAR)
-        await wait_for_look(it)
+        await wait_for_look(harness)
         tasks = [(await app.emit(name)).id for name in ("sleeps", "hears", "turns")]
         delayed = (await app.emit("later", delay=600)).id
         retried = (await app.emit("fails")).id
         scheduled = (await app.emit("later", at=clock.now() + YEAR)).id
         for task_id in tasks:
-            await it.waiting(task_id)
-        await it.until(lambda: it.trigger(retried)["reason"] == "INTERNAL_AGENT_ERROR")
+            await harness.waiting(task_id)
+        await harness.until(lambda: harness.trigger(retried)["reason"] == "INTERNAL_AGENT_ERROR")
 
         clock.set_back(YEAR)
-        await wait_for_look(it)
+        await wait_for_look(harness)
         clock.advance(700)
-        it.engine.feeder.ring()
+        harness.engine.feeder.ring()
 
         for task_id in tasks:
-            assert (await it.ended(task_id))["status"] == "DONE"
+            assert (await harness.ended(task_id))["status"] == "DONE"
         for trigger_id in (delayed, retried):
-            assert (await it.settled(trigger_id))["status"] == "DONE"
-        assert it.trigger(scheduled)["due_at"] == clock.now() - 700 + 2 * YEAR
-        kinds = [row["kind"] for row in it.rows("SELECT kind FROM clock_events ORDER BY seq")]
+            assert (await harness.settled(trigger_id))["status"] == "DONE"
+        assert harness.trigger(scheduled)["due_at"] == clock.now() - 700 + 2 * YEAR
+        kinds = [row["kind"] for row in harness.rows("SELECT kind FROM clock_events ORDER BY seq")]
         assert kinds[:2] == ["forward", "backward"]
 
 
@@ -194,9 +194,9 @@ async def test_startup_schedule_runs_while_others_wait_for_the_clock(tmp_path):
     for _ in range(2):
         app = build_app(ran)
         app.schedule("begin", "on startup", workflow="greet")
-        async with lab(app, tmp_path, clock=clock) as it:
-            await wait_for_look(it)
-            await it.idle()
+        async with lab(app, tmp_path, clock=clock) as harness:
+            await wait_for_look(harness)
+            await harness.idle()
         clock.set_back(DAY)
     assert len(ran) == 2
 
@@ -205,13 +205,13 @@ async def test_schedule_moved_from_code_to_the_config_file_goes_on(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", timezone="UTC")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
     clock.advance(hours=5)
     table = {"id": "brief", "when": "every 1h", "workflow": "greet", "timezone": "UTC"}
-    async with lab(build_app(ran), tmp_path, replace(settings(), schedule=(table,)), clock=clock) as it:
-        await wait_for_look(it)
-        await it.idle()
+    async with lab(build_app(ran), tmp_path, replace(settings(), schedule=(table,)), clock=clock) as harness:
+        await wait_for_look(harness)
+        await harness.idle()
 
     assert [one.nominal_at for one in ran] == [moment(hours=5)]
 
@@ -220,16 +220,16 @@ async def test_missed_occurrences_are_caught_up_with_the_overdue_time(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
     clock.advance(hours=5.5)
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.advance(minutes=1)
-        it.engine.feeder.ring()
-        await it.until(lambda: len(ran) == 5)
+        harness.engine.feeder.ring()
+        await harness.until(lambda: len(ran) == 5)
 
     assert {one.nominal_at for one in ran} == {moment(hours=hour) for hour in range(1, 6)}
     for one in ran:
@@ -249,13 +249,13 @@ async def test_buffered_occurrence_fires_when_the_earlier_trigger_is_settled(tmp
         await door.wait()
 
     app.schedule("slow", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         for _ in range(2):
             clock.advance(hours=1)
-            await wait_for_look(it)
-        await it.until(lambda: len(began) == 1)
+            await wait_for_look(harness)
+        await harness.until(lambda: len(began) == 1)
         door.set()
-        await it.until(lambda: len(began) == 2)
+        await harness.until(lambda: len(began) == 2)
 
 
 async def test_schedule_of_the_config_file_is_stored_and_disabled_after_removal(tmp_path):
@@ -318,9 +318,9 @@ async def test_startup_schedule_runs_once_each_start(tmp_path):
         clock.advance(1)
         app = build_app(ran)
         app.schedule("hello", "on startup", workflow="greet")
-        async with lab(app, tmp_path, clock=clock) as it:
-            await wait_for_look(it)
-            await it.idle()
+        async with lab(app, tmp_path, clock=clock) as harness:
+            await wait_for_look(harness)
+            await harness.idle()
 
     assert [one.schedule_id for one in ran] == ["hello", "hello"]
 
@@ -329,82 +329,82 @@ async def test_clock_set_back_by_two_hours_delays_schedules_and_repeats_none(tmp
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.advance(hours=3)
-        await wait_for_look(it)
-        await it.idle()
+        await wait_for_look(harness)
+        await harness.idle()
         clock.set_back(2 * HOUR)
         for _ in range(2):
-            await wait_for_look(it)
+            await wait_for_look(harness)
             clock.advance(hours=1)
         assert len(ran) == 1
-        assert not is_held(it)
+        assert not is_held(harness)
         clock.advance(hours=1)
-        await wait_for_look(it)
-        await it.until(lambda: len(ran) == 2)
-        assert "backward" in [row["kind"] for row in it.rows("SELECT kind FROM clock_events")]
+        await wait_for_look(harness)
+        await harness.until(lambda: len(ran) == 2)
+        assert "backward" in [row["kind"] for row in harness.rows("SELECT kind FROM clock_events")]
 
 
 async def test_clock_set_back_by_a_day_holds_only_schedules_until_trusted(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.set_back(DAY)
-        await wait_for_look(it)
-        assert is_held(it)
+        await wait_for_look(harness)
+        assert is_held(harness)
 
         emitted = await app.emit("greet", {})
-        await it.settled(emitted.id)
-        await it.engine.writer.commit(ClockTrust().trust)
-        await wait_for_look(it)
-        assert not is_held(it)
-        await wait_for_look(it)
-        assert not is_held(it)
+        await harness.settled(emitted.id)
+        await harness.engine.writer.commit(ClockTrust().trust)
+        await wait_for_look(harness)
+        assert not is_held(harness)
+        await wait_for_look(harness)
+        assert not is_held(harness)
 
 
 async def test_clock_wrong_at_boot_releases_schedules_once_corrected(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
     clock.set_back(365 * DAY)
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
-        assert is_held(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
+        assert is_held(harness)
 
         clock.set_back(-365 * DAY)
         clock.advance(hours=1)
-        await wait_for_look(it)
-        await it.until(lambda: len(ran) == 1)
+        await wait_for_look(harness)
+        await harness.until(lambda: len(ran) == 1)
 
 
 async def test_suspended_machine_catches_up_and_records_the_suspend(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         clock.advance(hours=3)  # wall and boot time advance, and the clock of the loop does not
-        await wait_for_look(it)
-        await it.until(lambda: len(ran) == 1)
-        assert [row["kind"] for row in it.rows("SELECT kind FROM clock_events")] == ["suspend"]
+        await wait_for_look(harness)
+        await harness.until(lambda: len(ran) == 1)
+        assert [row["kind"] for row in harness.rows("SELECT kind FROM clock_events")] == ["suspend"]
 
 
 async def test_schedule_does_not_fire_while_the_engine_is_paused(tmp_path):
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
-        it.engine.pause()
+    async with lab(app, tmp_path, clock=clock) as harness:
+        harness.engine.pause()
         clock.advance(hours=1)
-        await wait_for_look(it)
-        assert it.rows("SELECT * FROM schedule_occurrences") == []
+        await wait_for_look(harness)
+        assert harness.rows("SELECT * FROM schedule_occurrences") == []
 
 
 # Safe mode
@@ -457,29 +457,29 @@ async def test_safe_mode_holds_scheduled_work_and_lets_emitted_triggers_run(tmp_
     put(core, id="comes", when="immediate", workflow="greet")
     core.close()
     app = build_app(ran)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await wait_for_look(it)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await wait_for_look(harness)
         emitted = await app.emit("greet", {"name": "Ada"})
-        await it.settled(emitted.id)
-        await it.idle()
+        await harness.settled(emitted.id)
+        await harness.idle()
         assert [one.schedule_id for one in ran] == [None]
         assert account(core, "comes") == []
 
-        await it.engine.writer.commit(release_holds)
-        it.engine.ring(schedules=True)
-        await it.until(lambda: len(ran) == 3)
+        await harness.engine.writer.commit(release_holds)
+        harness.engine.ring(schedules=True)
+        await harness.until(lambda: len(ran) == 3)
 
 
 async def test_engine_without_schedules_writes_no_clock_facts(tmp_path):
-    async with lab(build_app([]), tmp_path, settings()) as it:
-        before = it.rows("SELECT * FROM facts")
-        await wait_for_look(it)
-        await wait_for_look(it)
-        assert it.rows("SELECT * FROM facts") == before
+    async with lab(build_app([]), tmp_path, settings()) as harness:
+        before = harness.rows("SELECT * FROM facts")
+        await wait_for_look(harness)
+        await wait_for_look(harness)
+        assert harness.rows("SELECT * FROM facts") == before
 
 
-def clock_seen_at(it: Lab) -> float:
-    [row] = it.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
+def clock_seen_at(harness: Lab) -> float:
+    [row] = harness.rows("SELECT value FROM facts WHERE name = 'clock_seen_at'")
     return float(row["value"])
 
 
@@ -488,23 +488,23 @@ async def test_clock_time_is_stored_at_each_firing_and_every_quarter_hour(tmp_pa
     clock, stored_at = VirtualClock(), []
     app = build_app([])
     app.schedule("brief", "every 20m", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         for _ in range(5):
             clock.advance(minutes=5)
-            await wait_for_look(it)
-            stored_at.append((clock_seen_at(it) - NEW_YEAR) / 60)
+            await wait_for_look(harness)
+            stored_at.append((clock_seen_at(harness) - NEW_YEAR) / 60)
 
     assert stored_at == [0, 0, 15, 20, 20]
 
 
 async def test_engine_is_not_idle_after_a_ring_of_the_scheduler(tmp_path):
-    async with lab(build_app([]), tmp_path, clock=VirtualClock()) as it:
-        await wait_for_look(it)
-        await it.idle()
+    async with lab(build_app([]), tmp_path, clock=VirtualClock()) as harness:
+        await wait_for_look(harness)
+        await harness.idle()
 
-        it.engine.scheduler.ring()
+        harness.engine.scheduler.ring()
 
-        assert not it.engine.is_idle
+        assert not harness.engine.is_idle
 
 
 async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expires(tmp_path, only_bells):
@@ -516,15 +516,15 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expir
         await door.wait()
 
     app.schedule("brief", "every 1h", workflow="greet", expires_after=HOUR / 2)
-    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as it:
+    async with lab(app, tmp_path, settings(concurrency=1), clock=clock) as harness:
         await app.emit("block")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         for _ in range(2):
             clock.advance(hours=1)
-            await wait_for_look(it)
-            await it.idle_window()
+            await wait_for_look(harness)
+            await harness.idle_window()
         door.set()
-        await it.until(lambda: len(ran) == 1)
+        await harness.until(lambda: len(ran) == 1)
 
     assert ran[0].nominal_at == moment(hours=2)
 
@@ -533,15 +533,15 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_is_ca
     clock, ran = VirtualClock(), list[Run]()
     app = build_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", jitter=3 * DAY)
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         for _ in range(2):
             clock.advance(hours=1)
-            await wait_for_look(it)
-        [first] = it.rows("SELECT id FROM triggers")
+            await wait_for_look(harness)
+        [first] = harness.rows("SELECT id FROM triggers")
 
-        await it.engine.requests.cancel(first["id"])
+        await harness.engine.requests.cancel(first["id"])
 
-        await it.until(lambda: len(it.rows("SELECT id FROM triggers")) == 2)
+        await harness.until(lambda: len(harness.rows("SELECT id FROM triggers")) == 2)
 
 
 # Occurrences that wait for an earlier task
@@ -559,54 +559,54 @@ def build_asking_app(ran: list[str]) -> App:
     return app
 
 
-async def buffer_second_occurrence(it: Lab, clock: VirtualClock) -> str:
+async def buffer_second_occurrence(harness: Lab, clock: VirtualClock) -> str:
     """Fire the first occurrence, buffer the second, and return the id of the first task."""
     for outcomes in (["fired"], ["fired", "buffered"]):
         clock.advance(hours=1)
-        await wait_for_look(it)
-        assert [row["outcome"] for row in it.rows("SELECT * FROM schedule_occurrences ORDER BY seq")] == outcomes
-        await it.question()
-    [task] = it.rows("SELECT id FROM tasks")
-    await it.idle()
+        await wait_for_look(harness)
+        assert [row["outcome"] for row in harness.rows("SELECT * FROM schedule_occurrences ORDER BY seq")] == outcomes
+        await harness.question()
+    [task] = harness.rows("SELECT id FROM tasks")
+    await harness.idle()
     return str(task["id"])
 
 
-async def wait_for_both_fired(it: Lab) -> None:
+async def wait_for_both_fired(harness: Lab) -> None:
     fired = "SELECT 1 FROM schedule_occurrences WHERE outcome = 'fired'"
-    await it.until(lambda: len(it.rows(fired)) == 2)
+    await harness.until(lambda: len(harness.rows(fired)) == 2)
 
 
 async def test_buffered_occurrence_fires_when_the_earlier_task_ends(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
     app = build_asking_app(ran)
-    async with lab(app, tmp_path, clock=clock) as it:
-        first = await buffer_second_occurrence(it, clock)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        first = await buffer_second_occurrence(harness, clock)
 
-        await app.answer((await it.question())["id"], "send", answered_by="ada")
-        await wait_for_both_fired(it)
+        await app.answer((await harness.question())["id"], "send", answered_by="ada")
+        await wait_for_both_fired(harness)
 
-        assert (it.task(first)["status"], ran) == ("DONE", ["send"])
+        assert (harness.task(first)["status"], ran) == ("DONE", ["send"])
 
 
 async def test_buffered_occurrence_fires_when_the_earlier_task_is_cancelled(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
     app = build_asking_app(ran)
-    async with lab(app, tmp_path, clock=clock) as it:
-        first = await buffer_second_occurrence(it, clock)
+    async with lab(app, tmp_path, clock=clock) as harness:
+        first = await buffer_second_occurrence(harness, clock)
 
         await app.cancel_task(first)
-        await wait_for_both_fired(it)
+        await wait_for_both_fired(harness)
 
-        assert (it.task(first)["status"], ran) == ("CANCELLED", [])
+        assert (harness.task(first)["status"], ran) == ("CANCELLED", [])
 
 
 async def test_buffered_occurrence_fires_at_start_after_an_outside_task_cancel(tmp_path):
     clock, ran = VirtualClock(), list[str]()
-    async with lab(build_asking_app(ran), tmp_path, clock=clock) as it:
-        first = await buffer_second_occurrence(it, clock)
-    core = VirtualCore(it.path, clock)
+    async with lab(build_asking_app(ran), tmp_path, clock=clock) as harness:
+        first = await buffer_second_occurrence(harness, clock)
+    core = VirtualCore(harness.path, clock)
     core.do(core.tasks.cancel, first)
     core.close()
 
-    async with lab(build_asking_app(ran), tmp_path, clock=clock) as it:
-        await wait_for_both_fired(it)
+    async with lab(build_asking_app(ran), tmp_path, clock=clock) as harness:
+        await wait_for_both_fired(harness)

@@ -64,19 +64,19 @@ async def test_work_spends_no_attempt_while_the_process_has_no_descriptors(tmp_p
         task_ids.append(ctx.task_id)
         await ctx.step("open", open_many, executor="inline")
 
-    async with lab(app, tmp_path, settings(concurrency=4)) as it:
+    async with lab(app, tmp_path, settings(concurrency=4)) as harness:
         ids = []
         with few_descriptors(8):
             for _ in range(8):
                 ids.append((await app.emit("opens")).id)
             dead = "SELECT 1 FROM triggers WHERE status IN ('DEAD', 'FAILED')"
-            await it.until(lambda: it.engine.live_state().shortage is not None or bool(it.rows(dead)))
-            assert not it.rows(dead)
-            assert "Too many open files" in str(it.engine.live_state().shortage)
-        rows = [await it.settled(id) for id in ids]
+            await harness.until(lambda: harness.engine.live_state().shortage is not None or bool(harness.rows(dead)))
+            assert not harness.rows(dead)
+            assert "Too many open files" in str(harness.engine.live_state().shortage)
+        rows = [await harness.settled(id) for id in ids]
 
     assert {(row["status"], row["attempts"]) for row in rows} == {("DONE", 1)}
-    assert it.engine.live_state().shortage is None
+    assert harness.engine.live_state().shortage is None
 
 
 async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path, monkeypatch):
@@ -95,9 +95,9 @@ async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path,
     def plain() -> int:
         return 1
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         monkeypatch.setattr(threading.Thread, "start", refuse)
-        row = await it.settled((await app.emit("plain")).id)
+        row = await harness.settled((await app.emit("plain")).id)
 
     assert (row["status"], row["attempts"]) == ("DONE", 1)
     assert "craftcore-call" in refused
@@ -120,9 +120,9 @@ async def test_commit_of_the_engine_is_made_once_the_shortage_is_over(tmp_path, 
     async def plain(ctx: TaskContext) -> None:
         ran.append(ctx.task_id)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         monkeypatch.setattr(AttemptCommits, step, refuse)
-        row = await it.settled((await app.emit("plain")).id)
+        row = await harness.settled((await app.emit("plain")).id)
 
     assert (row["status"], row["attempts"], len(ran), len(refused)) == ("DONE", 1, 1, 3)
 
@@ -142,9 +142,9 @@ async def test_end_that_a_shortage_refuses_too_often_is_a_failure(tmp_path, monk
     async def plain() -> None:
         pass
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         monkeypatch.setattr(AttemptCommits, "settle_all", refuse)
-        row = await it.settled((await app.emit("plain")).id)
+        row = await harness.settled((await app.emit("plain")).id)
 
     assert (row["status"], row["error_code"]) == ("FAILED", "INTERNAL_AGENT_ERROR")
     assert "Too many open files" in row["error_message"]

@@ -39,127 +39,127 @@ def build_app(gate: anyio.Event | None = None, concurrency: int | None = 1) -> A
 
 async def test_held_workflow_waits_while_others_run(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         assert await app.hold(workflow="greet", reason="wrong text") is True
         assert await app.hold(workflow="greet") is False
         held = await app.emit("greet")
-        assert (await it.settled((await app.emit("remember")).id))["status"] == "DONE"
-        await it.idle()
-        assert it.trigger(held.id)["status"] == "PENDING"
+        assert (await harness.settled((await app.emit("remember")).id))["status"] == "DONE"
+        await harness.idle()
+        assert harness.trigger(held.id)["status"] == "PENDING"
 
         assert await app.release(workflow="greet") is True
-        assert (await it.settled(held.id))["status"] == "DONE"
+        assert (await harness.settled(held.id))["status"] == "DONE"
         assert await app.release(workflow="greet") is False
 
 
 async def test_hold_of_a_workflow_covers_triggers_of_its_source(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.hold(workflow="remember")
         held = await app.emit(None, source="MEMORY")
-        await it.idle()
-        assert it.trigger(held.id)["status"] == "PENDING"
+        await harness.idle()
+        assert harness.trigger(held.id)["status"] == "PENDING"
         await app.release()
-        assert (await it.settled(held.id))["status"] == "DONE"
+        assert (await harness.settled(held.id))["status"] == "DONE"
 
 
 async def test_hold_returns_claimed_triggers_that_have_not_started(tmp_path):
     gate = anyio.Event()
     app = build_app(gate)
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         running = await app.emit("gated")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         claimed = await app.emit("greet")
-        await it.until(lambda: it.trigger(claimed.id)["status"] == "CLAIMED")
+        await harness.until(lambda: harness.trigger(claimed.id)["status"] == "CLAIMED")
 
         await app.hold(workflow="greet")
-        await it.until(lambda: it.trigger(claimed.id)["status"] == "PENDING")
-        row = it.trigger(claimed.id)
+        await harness.until(lambda: harness.trigger(claimed.id)["status"] == "PENDING")
+        row = harness.trigger(claimed.id)
         assert (row["attempts"], row["crash_count"]) == (0, 0)
         gate.set()
-        assert (await it.settled(running.id))["status"] == "DONE"
-        await it.idle()
-        assert it.trigger(claimed.id)["status"] == "PENDING"
+        assert (await harness.settled(running.id))["status"] == "DONE"
+        await harness.idle()
+        assert harness.trigger(claimed.id)["status"] == "PENDING"
         await app.release()
-        assert (await it.settled(claimed.id))["status"] == "DONE"
+        assert (await harness.settled(claimed.id))["status"] == "DONE"
 
 
 async def test_lane_of_a_returned_trigger_is_free_at_once(tmp_path):
     gate = anyio.Event()
     app = build_app(gate, concurrency=None)
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         work = await app.emit("turns")
-        await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
+        await harness.until(lambda: [row["turn"] for row in harness.rows("SELECT turn FROM tasks")] == [2])
         claimed = await app.emit("greet", session_id="s")
         behind = await app.emit("remember", session_id="s")
-        await it.until(lambda: it.trigger(claimed.id)["status"] == "CLAIMED")
-        await it.idle_window()
-        assert it.trigger(behind.id)["status"] == "PENDING"
+        await harness.until(lambda: harness.trigger(claimed.id)["status"] == "CLAIMED")
+        await harness.idle_window()
+        assert harness.trigger(behind.id)["status"] == "PENDING"
 
         await app.hold(workflow="greet")
-        await it.until(lambda: it.trigger(behind.id)["status"] == "CLAIMED")
+        await harness.until(lambda: harness.trigger(behind.id)["status"] == "CLAIMED")
         gate.set()
         assert await work.result() == 4
-        assert it.trigger(claimed.id)["status"] == "PENDING"
+        assert harness.trigger(claimed.id)["status"] == "PENDING"
 
 
 async def test_task_of_a_held_workflow_ends_its_turn_and_waits(tmp_path):
     gate = anyio.Event()
     app = build_app(gate)
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         work = await app.emit("turns")
-        await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
+        await harness.until(lambda: [row["turn"] for row in harness.rows("SELECT turn FROM tasks")] == [2])
         await app.hold(workflow="turns")
-        await it.until(lambda: bool(it.engine.feeder.holds))
+        await harness.until(lambda: bool(harness.engine.feeder.holds))
         gate.set()
-        await it.until(lambda: it.task(work.id)["turn"] == 3)
-        await it.idle()
-        assert it.task(work.id)["status"] == "RUNNING"
+        await harness.until(lambda: harness.task(work.id)["turn"] == 3)
+        await harness.idle()
+        assert harness.task(work.id)["status"] == "RUNNING"
 
         await app.release()
         assert await work.result() == 4
 
 
 async def test_hold_of_everything_stays_over_a_restart(tmp_path):
-    async with lab(build_app(), tmp_path) as it:
-        await it.app.hold()
+    async with lab(build_app(), tmp_path) as harness:
+        await harness.app.hold()
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         held = await app.emit("greet")
-        await it.idle()
-        assert it.trigger(held.id)["status"] == "PENDING"
+        await harness.idle()
+        assert harness.trigger(held.id)["status"] == "PENDING"
         await app.release()
-        assert (await it.settled(held.id))["status"] == "DONE"
+        assert (await harness.settled(held.id))["status"] == "DONE"
 
 
 async def test_held_schedule_fires_and_its_occurrence_waits(tmp_path):
     clock = VirtualClock()
     app = build_app()
     app.schedule("hourly", "every 1h", workflow="greet")
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         await app.hold(schedule="hourly")
         clock.advance(hours=1)
-        it.engine.ring(schedules=True)
+        harness.engine.ring(schedules=True)
         fired = "SELECT id, status FROM triggers WHERE schedule_id = 'hourly'"
-        await it.until(lambda: bool(it.rows(fired)))
-        await it.idle()
-        [row] = it.rows(fired)
+        await harness.until(lambda: bool(harness.rows(fired)))
+        await harness.idle()
+        [row] = harness.rows(fired)
         assert row["status"] == "PENDING"
         await app.release(schedule="hourly")
-        assert (await it.settled(row["id"]))["status"] == "DONE"
+        assert (await harness.settled(row["id"]))["status"] == "DONE"
 
 
 async def test_producer_holds_and_releases_a_running_engine(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
-        with Producer(it.path) as producer:
+    async with lab(app, tmp_path) as harness:
+        with Producer(harness.path) as producer:
             assert producer.hold(source="IMMEDIATE") is True
-            await it.until(lambda: bool(it.engine.feeder.holds))
+            await harness.until(lambda: bool(harness.engine.feeder.holds))
             held = await app.emit("greet")
-            await it.idle()
-            assert it.trigger(held.id)["status"] == "PENDING"
+            await harness.idle()
+            assert harness.trigger(held.id)["status"] == "PENDING"
             assert producer.release(source="IMMEDIATE") is True
-            assert (await it.settled(held.id))["status"] == "DONE"
+            assert (await harness.settled(held.id))["status"] == "DONE"
             assert producer.release() is False
 
 
@@ -174,16 +174,16 @@ async def test_invalid_hold_is_refused_by_the_app(tmp_path):
 
 async def test_trigger_held_between_the_emit_and_the_window_is_released(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
-        await it.idle()
-        feeder = it.engine.feeder
-        row = it.engine.accept(TriggerSpec(workflow="greet"))
+    async with lab(app, tmp_path) as harness:
+        await harness.idle()
+        feeder = harness.engine.feeder
+        row = harness.engine.accept(TriggerSpec(workflow="greet"))
         assert feeder.may_claim_on_emit(row, 0)
-        claim = await it.engine.writer.commit_batched(it.engine.consumer._emit_claimed, row)
+        claim = await harness.engine.writer.commit_batched(harness.engine.consumer._emit_claimed, row)
         feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as during a poll
 
         feeder.push_claimed(claim)
 
-        assert not list(it.engine.held_claims)
-        assert (await it.settled(row.id))["status"] == "DONE", "the next poll finds no recorded hold"
-        assert it.trigger(row.id)["starts"] == 1
+        assert not list(harness.engine.held_claims)
+        assert (await harness.settled(row.id))["status"] == "DONE", "the next poll finds no recorded hold"
+        assert harness.trigger(row.id)["starts"] == 1

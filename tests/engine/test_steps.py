@@ -42,8 +42,8 @@ async def test_completed_step_is_not_run_again_when_the_turn_is_retried(tmp_path
             raise ValueError("not yet")
         return [got, ctx.attempt]
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == [[1, 2], 3]
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == [[1, 2], 3]
         assert fetch.calls == [(1,), (2,)]
 
 
@@ -59,8 +59,8 @@ async def test_failed_step_is_run_again_on_retry_and_completed_steps_are_not(tmp
     async def turn(ctx: TaskContext) -> list[Any]:
         return [await ctx.step("fetch", fetch, 1), await ctx.step("break", breaks, 2)]
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == [1, 2]
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == [1, 2]
         assert (len(fetch.calls), len(broken.calls)) == (1, 2)
 
 
@@ -75,8 +75,8 @@ async def test_step_error_caught_by_the_turn_does_not_fail_the_turn(tmp_path):
             return f"it was {error}"
         return "it worked"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "it was broken"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "it was broken"
 
 
 async def test_concurrent_steps_are_recorded_separately(tmp_path):
@@ -106,8 +106,8 @@ async def test_concurrent_steps_are_recorded_separately(tmp_path):
                 group.start_soon(one, name)
         return dict(sorted(got.items()))
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == {"a": "A", "b": "B", "c": "C"}
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == {"a": "A", "b": "B", "c": "C"}
         assert ran == {"a": 1, "b": 1, "c": 2}
 
 
@@ -125,9 +125,9 @@ async def test_hundred_concurrent_steps_have_a_hundred_results(tmp_path):
             raise ValueError("once more")
         return sum(got)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == sum(n * n for n in range(100))
-        [events] = it.rows("SELECT count(*) AS n FROM events WHERE type = 'STEP_COMPLETED'")
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == sum(n * n for n in range(100))
+        [events] = harness.rows("SELECT count(*) AS n FROM events WHERE type = 'STEP_COMPLETED'")
         assert events["n"] == 100
 
 
@@ -141,12 +141,12 @@ async def test_step_name_used_twice_is_refused_and_the_second_is_not_run(tmp_pat
         for n in range(2):
             await ctx.step("fetch", fetch, n)
 
-    async with lab(App(), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        row = await run(harness, turn)
         code, message = failure(row)
         assert (code, fetch.calls) == ("STEP_CONFLICT", [(0,)])
         assert "step fetch was used before in this turn: give each its own key=" in message
-        assert it.trigger(row["id"])["attempts"] == 1, "a retry cannot succeed"
+        assert harness.trigger(row["id"])["attempts"] == 1, "a retry cannot succeed"
 
 
 async def test_step_conflict_can_be_caught_and_the_step_run_with_a_key(tmp_path):
@@ -158,8 +158,8 @@ async def test_step_conflict_can_be_caught_and_the_step_run_with_a_key(tmp_path)
             return str(await ctx.step("fetch", Counting(), "keyed", key="2"))
         return "it ran twice"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "keyed"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "keyed"
 
 
 async def test_step_keys_identify_loop_steps_in_any_order(tmp_path):
@@ -172,8 +172,8 @@ async def test_step_keys_identify_loop_steps_in_any_order(tmp_path):
             raise ValueError("once more")
         return got
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == {city: city for city in ("rome", "oslo", "bonn")}
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == {city: city for city in ("rome", "oslo", "bonn")}
         assert fetch.calls == [("rome",), ("oslo",), ("bonn",)]
 
 
@@ -181,7 +181,7 @@ async def test_step_with_an_invalid_name_or_key_is_refused(tmp_path):
     fetch = Counting()
     invalid_names: list[Any] = ["", "two words", "x" * 201, "ä", 'a"b', 7]
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for name, key in [
             *((name, None) for name in [*invalid_names, None]),
             *(("fetch", key) for key in invalid_names),
@@ -190,7 +190,7 @@ async def test_step_with_an_invalid_name_or_key_is_refused(tmp_path):
             async def turn(ctx: TaskContext, name: Any = name, key: Any = key) -> None:
                 await ctx.step(name, fetch, key=key)
 
-            code, message = failure(await run(it, turn))
+            code, message = failure(await run(harness, turn))
             assert (code, fetch.calls) == ("VALIDATION_ERROR", [])
             assert message.startswith("step name " if key is None else "step key "), (name, key)
 
@@ -202,8 +202,8 @@ async def test_step_with_other_arguments_than_recorded_is_a_conflict(tmp_path):
         await ctx.step("fetch", fetch, {"city": "rome", "n": ctx.attempt})
         raise ValueError("once more")
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert (code, len(fetch.calls)) == ("STEP_CONFLICT", 1)
         assert "completed with other arguments" in message
 
@@ -218,8 +218,8 @@ async def test_step_with_on_change_rerun_runs_again_and_records_the_new_result(t
             raise ValueError("once more")
         return got
 
-    async with lab(App(), tmp_path, settings_of(max_attempts=4)) as it:
-        assert result(await run(it, turn)) == 1
+    async with lab(App(), tmp_path, settings_of(max_attempts=4)) as harness:
+        assert result(await run(harness, turn)) == 1
         assert fetch.calls == [(1,), (2,), (1,)]
 
 
@@ -238,8 +238,8 @@ async def test_step_arguments_are_compared_by_value(tmp_path):
             raise ValueError("once more")
         return "done"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "done"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "done"
         assert len(fetch.calls) == 1
 
 
@@ -253,8 +253,8 @@ async def test_step_argument_that_is_not_json_is_compared_by_type(tmp_path):
         await ctx.step("fetch", fetch, 1, Client() if ctx.attempt < 3 else object())
         raise ValueError("once more")
 
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn))[0] == "STEP_CONFLICT"
+    async with lab(App(), tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == "STEP_CONFLICT"
         assert len(fetch.calls) == 1
 
 
@@ -273,10 +273,10 @@ async def test_step_with_a_retry_policy_is_retried_in_the_same_attempt(tmp_path)
     async def turn(ctx: TaskContext) -> Any:
         return [await ctx.step("fetch", flaky, retry=AT_ONCE), ctx.attempt]
 
-    async with lab(App(), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        row = await run(harness, turn)
         assert result(row) == ["at last", 1]
-        failed = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED' ORDER BY seq")
+        failed = harness.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED' ORDER BY seq")
         attempts = [json.loads(event["payload_json"]) for event in failed]
         assert [(event["attempt"], event["error"], event["name"]) for event in attempts] == [
             (1, "reset", "fetch"),
@@ -294,8 +294,8 @@ async def test_step_with_spent_retries_fails_the_turn_with_the_last_error(tmp_pa
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", broken, retry=replace(AT_ONCE, max_attempts=2))
 
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn)) == ("TRANSPORT_ERROR", "reset 6")
+    async with lab(App(), tmp_path) as harness:
+        assert failure(await run(harness, turn)) == ("TRANSPORT_ERROR", "reset 6")
         assert len(tries) == 2 * 3
 
 
@@ -320,8 +320,8 @@ async def test_step_retries_keep_their_count_over_a_restart(tmp_path):
     async with lab(app, tmp_path, config):
         work = await app.emit("fetches")
         await stuck.wait()
-    async with lab(app, tmp_path, config) as it:
-        assert failure(await it.ended(work.id)) == ("TRANSPORT_ERROR", "reset 5")
+    async with lab(app, tmp_path, config) as harness:
+        assert failure(await harness.ended(work.id)) == ("TRANSPORT_ERROR", "reset 5")
 
     assert len(tries) == 5, "two failures, the interrupted try and two more: the last is the fourth counted try"
 
@@ -344,14 +344,14 @@ async def test_step_has_all_its_tries_in_the_attempts_of_a_retried_task(tmp_path
         await ctx.step("fetch", broken, retry=AT_ONCE)
 
     config = replace(settings(), daemon=replace(settings().daemon, shutdown_grace=0.0))
-    async with lab(app, tmp_path, config) as it:
+    async with lab(app, tmp_path, config) as harness:
         work = await app.emit("fetches")
-        assert failure(await it.ended(work.id))[0] == "TRANSPORT_ERROR"
+        assert failure(await harness.ended(work.id))[0] == "TRANSPORT_ERROR"
         assert len(tries) == 2 * 3
         await app.retry_task(work.id)
         await stuck.wait()
-    async with lab(app, tmp_path, config) as it:
-        assert failure(await it.ended(work.id))[0] == "TRANSPORT_ERROR"
+    async with lab(app, tmp_path, config) as harness:
+        assert failure(await harness.ended(work.id))[0] == "TRANSPORT_ERROR"
 
     assert len(tries) == 2 * 3 + 2 * 3 + 1, "the try that the shutdown interrupted does not count"
 
@@ -375,8 +375,8 @@ async def test_step_has_all_its_tries_after_a_pause_of_its_turn(tmp_path, pause)
                 raise Snooze("waits", until=0.001) from None
         return "gave up"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "gave up"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "gave up"
     assert [len(one) for one in tries] == [3, 3]
 
 
@@ -392,9 +392,9 @@ async def test_step_timeout_fails_the_try_and_is_retried(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.step("fetch", slow, retry=AT_ONCE, timeout=0.05)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "at last"
-        [failed] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "at last"
+        [failed] = harness.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
         assert "step fetch did not end within 0.05 seconds" in failed["payload_json"]
 
 
@@ -402,8 +402,8 @@ async def test_step_timeout_without_retry_fails_the_turn(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", anyio.sleep_forever, timeout=timedelta(milliseconds=10))
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert (code, message) == ("AGENT_TIMEOUT", "step fetch did not end within 0.01 seconds")
 
 
@@ -412,16 +412,16 @@ async def test_invalid_step_timeout_is_refused(tmp_path, timeout):
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", anyio.sleep_forever, timeout=timeout)
 
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn))[0] == "VALIDATION_ERROR"
+    async with lab(App(), tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == "VALIDATION_ERROR"
 
 
 async def test_step_timeout_of_a_plain_function_is_refused(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", str, timeout=5)
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert code == "VALIDATION_ERROR"
         assert "timeout needs an async function" in message
 
@@ -438,31 +438,31 @@ async def test_step_retry_waits_for_the_longer_of_retry_after_and_backoff(tmp_pa
     async def turn(ctx: TaskContext) -> str:
         return await ctx.step("fetch", limited, retry=AT_ONCE)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "done"
-        [failed] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "done"
+        [failed] = harness.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
         assert json.loads(failed["payload_json"])["retry_in"] == 0.05
 
 
-HOPELESS: list[tuple[Exception, str]] = [
+NOT_RETRYABLE: list[tuple[Exception, str]] = [
     (Fail("NO_SUCH_CITY", "there is none"), "NO_SUCH_CITY"),
     (InvalidInput("nonsense"), "VALIDATION_ERROR"),
 ]
 
 
-@pytest.mark.parametrize(("error", "code"), HOPELESS)
+@pytest.mark.parametrize(("error", "code"), NOT_RETRYABLE)
 async def test_step_error_that_is_not_retryable_is_not_retried(tmp_path, error, code):
     tries: list[int] = []
 
-    async def hopeless() -> None:
+    async def not_retryable() -> None:
         tries.append(1)
         raise error
 
     async def turn(ctx: TaskContext) -> None:
-        await ctx.step("fetch", hopeless, retry=AT_ONCE)
+        await ctx.step("fetch", not_retryable, retry=AT_ONCE)
 
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn))[0] == code
+    async with lab(App(), tmp_path) as harness:
+        assert failure(await run(harness, turn))[0] == code
         assert len(tries) == 1
 
 
@@ -479,12 +479,12 @@ async def test_snooze_in_a_step_snoozes_the_turn(tmp_path):
         return [await ctx.step("fetch", later, retry=AT_ONCE), ctx.attempt]
 
     clock = VirtualClock()
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
-        await it.until(lambda: it.trigger(task_id)["reason"] == "snoozed")
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
+        await harness.until(lambda: harness.trigger(task_id)["reason"] == "snoozed")
         clock.advance(hours=1)
-        it.engine.feeder.ring()
-        assert result(await it.ended(task_id)) == ["done", 1]
+        harness.engine.feeder.ring()
+        assert result(await harness.ended(task_id)) == ["done", 1]
         assert len(tries) == 2
 
 
@@ -548,7 +548,7 @@ async def test_step_result_has_the_annotated_type_at_first_and_at_a_retry(tmp_pa
         if ctx.attempt == 1:
             raise ValueError("once more")
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for kind, value in VALUES:
             got.clear()
 
@@ -556,7 +556,7 @@ async def test_step_result_has_the_annotated_type_at_first_and_at_a_retry(tmp_pa
                 return value
 
             fetch.__annotations__["return"] = kind
-            result(await run(it, turn))
+            result(await run(harness, turn))
             assert got == [value, value], kind
             assert type(got[0]) is type(got[1]) is type(value), kind
 
@@ -572,8 +572,8 @@ async def test_step_result_without_annotation_is_plain_json_at_first_and_at_a_re
         if ctx.attempt == 1:
             raise ValueError("once more")
 
-    async with lab(App(), tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        result(await run(harness, turn))
     assert got[0] == got[1] == [{"x": 1, "y": 2}, {"at": "2026-03-29T02:30:00Z"}, [1, 2]]
 
 
@@ -588,11 +588,11 @@ async def test_step_result_changed_by_the_turn_leaves_the_record_unchanged(tmp_p
             raise ValueError("once more")
         return got
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == {"n": [1, 2]}
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == {"n": [1, 2]}
 
 
-UNFIT: list[tuple[Any, str]] = [
+UNSTORABLE_RESULTS: list[tuple[Any, str]] = [
     (object(), "the result of step fetch: object is not JSON"),
     ({"a": [1, object()]}, "the result of step fetch.a[1]: object is not JSON"),
     ({"a": float("nan")}, "the result of step fetch.a is NaN"),
@@ -608,16 +608,16 @@ async def test_step_result_that_is_not_json_fails_the_task_with_the_path(tmp_pat
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", fetch)
 
-    async with lab(App(), tmp_path) as it:
-        for value, refusal in UNFIT:
+    async with lab(App(), tmp_path) as harness:
+        for value, refusal in UNSTORABLE_RESULTS:
 
             async def fetch(value: Any = value) -> Any:
                 ran.append(value)
                 return value
 
-            code, message = failure(await run(it, turn))
+            code, message = failure(await run(harness, turn))
             assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
-        assert len(ran) == len(UNFIT), "no step is retried"
+        assert len(ran) == len(UNSTORABLE_RESULTS), "no step is retried"
 
 
 async def test_step_result_that_does_not_fit_the_annotation_fails_the_task(tmp_path):
@@ -627,8 +627,8 @@ async def test_step_result_that_does_not_fit_the_annotation_fails_the_task(tmp_p
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", fetch)
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert code == "VALIDATION_ERROR"
         assert message.startswith("the result of step fetch[1].y: ")
 
@@ -640,8 +640,8 @@ async def test_step_result_over_the_limit_fails_the_task_with_a_remedy(tmp_path)
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", fetch)
 
-    async with lab(App(), tmp_path, settings_of(result_max_bytes=1024)) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path, settings_of(result_max_bytes=1024)) as harness:
+        code, message = failure(await run(harness, turn))
         assert code == "PAYLOAD_TOO_LARGE"
         assert message == (
             "the result of step fetch has 2,002 bytes; the limit is 1,024 (tasks.result_max_bytes). "
@@ -684,9 +684,9 @@ async def test_step_that_is_not_async_runs_in_a_thread(tmp_path):
     async def turn_of(ctx: TaskContext, fn: Callable[[], Any]) -> Any:
         return await ctx.step("fetch", fn)
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for fn, on_the_loop in STEPS:
-            assert result(await run(it, partial(turn_of, fn=fn))) == [7, on_the_loop], fn
+            assert result(await run(harness, partial(turn_of, fn=fn))) == [7, on_the_loop], fn
 
 
 async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
@@ -703,16 +703,16 @@ async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
     async def quick(ctx: TaskContext) -> str:
         return await ctx.step("quick", Counting(), "quick")
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         async with anyio.create_task_group() as group:
             rows: list[dict[str, Any]] = []
 
             async def blocked() -> None:
-                rows.append(await run(it, turn))
+                rows.append(await run(harness, turn))
 
             group.start_soon(blocked)
             await anyio.to_thread.run_sync(inside.wait)
-            assert result(await run(it, quick)) == "quick"
+            assert result(await run(harness, quick)) == "quick"
             assert rows == []
             proceed.set()
         assert result(rows[0]) == "went on"
@@ -734,22 +734,22 @@ async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_writ
         async with anyio.create_task_group() as group:
             group.start_soon(ctx.step, "pay", pay)
             if ctx.resume == "FIRST":
-                await it.until(lambda: len(it.engine.writer.queue) == 1)
+                await harness.until(lambda: len(harness.engine.writer.queue) == 1)
             await ctx.sleep(0)
 
     def hold(_tx: Any) -> None:
         inside.set()
         proceed.wait(PATIENCE)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("order")
         await ran.wait()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(it.engine.writer.commit, hold)
-            await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
+            tasks.start_soon(harness.engine.writer.commit, hold)
+            await harness.until(lambda: harness.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
             await anyio.wait_all_tasks_blocked()
             proceed.set()
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
 
 
@@ -775,15 +775,15 @@ async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path,
             await anyio.to_thread.run_sync(inside.wait)
             await ctx.sleep(0)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("order")
         await anyio.to_thread.run_sync(inside.wait)
-        [run] = it.engine.consumer.running.values()
+        [run] = harness.engine.consumer.running.values()
         scope = run._scope
         assert scope is not None
-        await it.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
+        await harness.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
         proceed.set()
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"
         assert calls == [1]
 
 
@@ -803,13 +803,13 @@ async def test_step_cancelled_with_the_task_is_not_recorded(tmp_path):
     async def hangs(ctx: TaskContext) -> None:
         await ctx.step("hang", hang)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("hangs")
-        await it.until(lambda: seen == ["began"])
+        await harness.until(lambda: seen == ["began"])
         await app.cancel_task(emitted.id)
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["status"], seen) == ("CANCELLED", ["began", "unwound"])
-        assert not it.rows("SELECT 1 FROM events WHERE type = 'STEP_COMPLETED'")
+        assert not harness.rows("SELECT 1 FROM events WHERE type = 'STEP_COMPLETED'")
 
 
 # Notes
@@ -823,8 +823,8 @@ async def test_note_is_in_the_stream_once_over_all_attempts(tmp_path):
             raise ValueError("once more")
         return [event.data for event in await ctx.events() if event.type == "NOTE"]
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == [
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == [
             {"data": {"city": "rome"}, "key": None, "name": "seen"},
             {"data": None, "key": "again", "name": "seen"},
         ]
@@ -843,8 +843,8 @@ async def test_note_with_a_used_name_invalid_name_or_invalid_data_is_refused(tmp
         await ctx.note("seen")
         await note(ctx)
 
-    async with lab(App(), tmp_path) as it:
-        found, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        found, message = failure(await run(harness, turn))
         assert (found, message[: len(refusal)]) == (code, refusal)
 
 
@@ -856,9 +856,9 @@ async def test_note_larger_than_the_result_limit_fails_the_task(tmp_path):
         await ctx.note("page", "x" * 1024)
 
     small = replace(settings(), tasks=replace(settings().tasks, result_max_bytes=1024))
-    async with lab(app, tmp_path, small) as it:
+    async with lab(app, tmp_path, small) as harness:
         emitted = await app.emit("big")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["status"], row["error_code"]) == ("FAILED", "PAYLOAD_TOO_LARGE")
 
 
@@ -867,5 +867,5 @@ async def test_note_and_step_may_have_the_same_name(tmp_path):
         await ctx.note("fetch")
         return str(await ctx.step("fetch", Counting(), "both"))
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "both"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "both"

@@ -35,62 +35,63 @@ def build_chat() -> App:
     return app
 
 
-async def send_messages(it: Lab, *texts: str) -> str:
+async def send_messages(harness: Lab, *texts: str) -> str:
     """Send messages one by one, each after the turn of the one before has begun. Return the id of the chat."""
+    notes = "SELECT 1 FROM events WHERE type = 'NOTE'"
     for number, text in enumerate(texts, 1):
-        await it.app.emit(None, {"text": text}, source="MESSAGE", session_id="s")
-        await it.until(lambda number=number: len(it.rows("SELECT 1 FROM events WHERE type = 'NOTE'")) == number)  # type: ignore[misc]
-    [task] = it.rows("SELECT id FROM tasks")
+        await harness.app.emit(None, {"text": text}, source="MESSAGE", session_id="s")
+        await harness.until(lambda number=number: len(harness.rows(notes)) == number)  # type: ignore[misc]
+    [task] = harness.rows("SELECT id FROM tasks")
     return str(task["id"])
 
 
 async def test_running_turn_stops_and_the_chat_continues_with_the_state_before(tmp_path):
-    async with lab(build_chat(), tmp_path) as it:
-        task_id = await send_messages(it, "a", "slow")
+    async with lab(build_chat(), tmp_path) as harness:
+        task_id = await send_messages(harness, "a", "slow")
 
-        await it.app.stop_turn(task_id)
-        await it.until(lambda: it.task(task_id)["status"] == "WAITING")
-        assert (it.task(task_id)["reason"], it.task(task_id)["turn"]) == ("waits for the event message", 3)
+        await harness.app.stop_turn(task_id)
+        await harness.until(lambda: harness.task(task_id)["status"] == "WAITING")
+        assert (harness.task(task_id)["reason"], harness.task(task_id)["turn"]) == ("waits for the event message", 3)
 
-        await it.app.signal(task_id, "message", {"text": "end"})
-        assert result(await it.ended(task_id)) == ["a", "end"]
-        assert it.rows("SELECT error_code FROM executions WHERE turn = 2") == [{"error_code": "WORKFLOW_ABORTED"}]
+        await harness.app.signal(task_id, "message", {"text": "end"})
+        assert result(await harness.ended(task_id)) == ["a", "end"]
+        assert harness.rows("SELECT error_code FROM executions WHERE turn = 2") == [{"error_code": "WORKFLOW_ABORTED"}]
 
 
 async def test_first_turn_of_a_session_stops_too(tmp_path):
-    async with lab(build_chat(), tmp_path) as it:
-        task_id = await send_messages(it, "slow")
-        await it.app.stop_turn(task_id)
-        await it.until(lambda: it.task(task_id)["status"] == "WAITING")
+    async with lab(build_chat(), tmp_path) as harness:
+        task_id = await send_messages(harness, "slow")
+        await harness.app.stop_turn(task_id)
+        await harness.until(lambda: harness.task(task_id)["status"] == "WAITING")
 
-        await it.app.signal(task_id, "message", {"text": "end"})
-        assert result(await it.ended(task_id)) == ["end"]
+        await harness.app.signal(task_id, "message", {"text": "end"})
+        assert result(await harness.ended(task_id)) == ["end"]
 
 
 async def test_turn_that_waits_stops_at_once_and_its_question_is_withdrawn(tmp_path):
-    async with lab(build_chat(), tmp_path) as it:
-        task_id = await send_messages(it, "a", "ask")
-        await it.waiting(task_id)
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM questions")))
+    async with lab(build_chat(), tmp_path) as harness:
+        task_id = await send_messages(harness, "a", "ask")
+        await harness.waiting(task_id)
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM questions")))
 
-        await it.app.stop_turn(task_id)
+        await harness.app.stop_turn(task_id)
 
-        assert (it.task(task_id)["status"], it.task(task_id)["turn"]) == ("WAITING", 3)
-        assert it.rows("SELECT status FROM questions") == [{"status": "WITHDRAWN"}]
+        assert (harness.task(task_id)["status"], harness.task(task_id)["turn"]) == ("WAITING", 3)
+        assert harness.rows("SELECT status FROM questions") == [{"status": "WITHDRAWN"}]
         with pytest.raises(StateRefused, match="no turn of it has begun"):
-            await it.app.stop_turn(task_id)
-        await it.app.signal(task_id, "message", {"text": "end"})
-        assert result(await it.ended(task_id)) == ["a", "end"]
+            await harness.app.stop_turn(task_id)
+        await harness.app.signal(task_id, "message", {"text": "end"})
+        assert result(await harness.ended(task_id)) == ["a", "end"]
 
 
 async def test_message_received_meanwhile_begins_the_next_turn(tmp_path):
-    async with lab(build_chat(), tmp_path) as it:
-        task_id = await send_messages(it, "a", "slow")
-        await it.app.signal(task_id, "message", {"text": "end"})
+    async with lab(build_chat(), tmp_path) as harness:
+        task_id = await send_messages(harness, "a", "slow")
+        await harness.app.signal(task_id, "message", {"text": "end"})
 
-        await it.app.stop_turn(task_id)
+        await harness.app.stop_turn(task_id)
 
-        assert result(await it.ended(task_id)) == ["a", "end"]
+        assert result(await harness.ended(task_id)) == ["a", "end"]
 
 
 async def test_periodic_turn_stops_until_its_next_time(tmp_path):
@@ -102,13 +103,13 @@ async def test_periodic_turn_stops_until_its_next_time(tmp_path):
             await anyio.sleep_forever()
         return "over" if ctx.turn == 3 else Continue(None, after=0.2)
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, poll)
-        await it.until(lambda: entered == [1, 2])
-        await it.app.stop_turn(task_id)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, poll)
+        await harness.until(lambda: entered == [1, 2])
+        await harness.app.stop_turn(task_id)
 
-        assert result(await it.ended(task_id)) == "over"
-        first, second = it.rows("SELECT due_at - created_at AS delay FROM waits ORDER BY seq")
+        assert result(await harness.ended(task_id)) == "over"
+        first, second = harness.rows("SELECT due_at - created_at AS delay FROM waits ORDER BY seq")
         assert second["delay"] == pytest.approx(first["delay"], abs=0.001)
 
 
@@ -121,37 +122,37 @@ async def test_cancel_after_a_stop_ends_the_task(tmp_path):
             await leaves.wait()
         await anyio.sleep_forever()
 
-    async with lab(App(), tmp_path) as it:
-        it.app.declare("ignores_stop", turn)
-        task_id = (await it.app.emit("ignores_stop", session_id="s")).id
+    async with lab(App(), tmp_path) as harness:
+        harness.app.declare("ignores_stop", turn)
+        task_id = (await harness.app.emit("ignores_stop", session_id="s")).id
         await entered.wait()
-        await it.app.stop_turn(task_id)
-        await it.app.cancel_task(task_id)
+        await harness.app.stop_turn(task_id)
+        await harness.app.cancel_task(task_id)
         leaves.set()
 
-        assert (await it.ended(task_id))["status"] == "CANCELLED"
+        assert (await harness.ended(task_id))["status"] == "CANCELLED"
 
 
 async def test_failed_task_has_no_turn_to_stop(tmp_path):
-    async with lab(build_chat(), tmp_path) as it:
-        task_id = await send_messages(it, "a", "fail")
-        await it.ended(task_id)
+    async with lab(build_chat(), tmp_path) as harness:
+        task_id = await send_messages(harness, "a", "fail")
+        await harness.ended(task_id)
         with pytest.raises(StateRefused, match="is FAILED"):
-            await it.app.stop_turn(task_id)
+            await harness.app.stop_turn(task_id)
 
 
 async def test_turn_without_a_next_wake_up_cannot_be_stopped(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.wait_for("never")
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
         with pytest.raises(StateRefused, match="nothing would begin another; nothing was written"):
-            await it.app.stop_turn(task_id)
+            await harness.app.stop_turn(task_id)
         with pytest.raises(NotFound):
-            await it.app.stop_turn("nobody")
-        assert it.task(task_id)["stopped_turn"] is None
+            await harness.app.stop_turn("nobody")
+        assert harness.task(task_id)["stopped_turn"] is None
 
 
 def build_paying_chat(provider: Provider) -> App:
@@ -169,31 +170,31 @@ def build_paying_chat(provider: Provider) -> App:
 
 async def test_running_act_of_a_stopped_turn_is_asked_about(tmp_path):
     gate = Gate()
-    async with lab(build_paying_chat(Provider(gate)), tmp_path) as it:
-        task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
+    async with lab(build_paying_chat(Provider(gate)), tmp_path) as harness:
+        task_id = (await harness.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
         await gate.inside.wait()
 
-        await it.app.stop_turn(task_id)
-        await it.waiting(task_id)
-        assert statuses(it) == ["UNKNOWN"]
-        assert questions(it) == [("activity", "OPEN")]  # opened in the same commit
-        asked = await it.question("activity")
+        await harness.app.stop_turn(task_id)
+        await harness.waiting(task_id)
+        assert statuses(harness) == ["UNKNOWN"]
+        assert questions(harness) == [("activity", "OPEN")]  # opened in the same commit
+        asked = await harness.question("activity")
 
-        await it.app.answer(asked["id"], "happened", answered_by="ada")
-        assert statuses(it) == ["DONE"]
-        assert it.task(task_id)["status"] == "WAITING"
+        await harness.app.answer(asked["id"], "happened", answered_by="ada")
+        assert statuses(harness) == ["DONE"]
+        assert harness.task(task_id)["status"] == "WAITING"
 
 
 async def test_question_about_an_act_stays_open_when_its_turn_is_stopped(tmp_path):
-    async with lab(build_paying_chat(Provider(ConnectionResetError("lost"))), tmp_path) as it:
-        task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
-        asked = await it.question("activity")
+    async with lab(build_paying_chat(Provider(ConnectionResetError("lost"))), tmp_path) as harness:
+        task_id = (await harness.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
+        asked = await harness.question("activity")
 
-        await it.app.stop_turn(task_id)
-        assert [(row["id"], row["status"]) for row in it.rows("SELECT id, status FROM questions")] == [
+        await harness.app.stop_turn(task_id)
+        assert [(row["id"], row["status"]) for row in harness.rows("SELECT id, status FROM questions")] == [
             (asked["id"], "OPEN")
         ]
 
-        await it.app.answer(asked["id"], "happened", answered_by="ada")
-        assert statuses(it) == ["DONE"]
-        assert (it.task(task_id)["status"], it.task(task_id)["turn"]) == ("WAITING", 2)
+        await harness.app.answer(asked["id"], "happened", answered_by="ada")
+        assert statuses(harness) == ["DONE"]
+        assert (harness.task(task_id)["status"], harness.task(task_id)["turn"]) == ("WAITING", 2)

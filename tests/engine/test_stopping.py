@@ -32,15 +32,15 @@ async def test_cancel_interrupts_a_running_workflow_and_runs_the_finally_block(t
         finally:
             cleaned.set()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("long")
         await began.wait()
         await app.cancel(emitted.id)
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
 
         assert cleaned.is_set()
         assert (row["status"], row["reason"], row["error_code"]) == ("DONE", "cancelled", "WORKFLOW_ABORTED")
-        assert it.events(emitted.id)[-4:] == [
+        assert harness.events(emitted.id)[-4:] == [
             "CANCEL_REQUESTED",
             "AGENT_ATTEMPT_END",
             "ROUTER_DECISION",
@@ -57,15 +57,15 @@ async def test_cancel_of_another_process_stops_a_running_workflow(tmp_path):
         began.set()
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("long")
         await began.wait()
-        other = Services(it.path, settings())
+        other = Services(harness.path, settings())
         with other.transaction() as tx:
             other.triggers.cancel(tx, emitted.id)
         other.close()
-        assert ring(it.path)
-        assert (await it.settled(emitted.id))["reason"] == "cancelled"
+        assert ring(harness.path)
+        assert (await harness.settled(emitted.id))["reason"] == "cancelled"
 
 
 async def test_trigger_cancelled_in_the_claim_window_never_starts(tmp_path):
@@ -78,16 +78,16 @@ async def test_trigger_cancelled_in_the_claim_window_never_starts(tmp_path):
         ran.append(name)
         await gate.wait()
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         first = await app.emit("work", {"name": "first"})
         second = await app.emit("work", {"name": "second"})
-        await it.until(lambda: it.trigger(second.id)["status"] == "CLAIMED" and ran == ["first"])
+        await harness.until(lambda: harness.trigger(second.id)["status"] == "CLAIMED" and ran == ["first"])
         await app.cancel(second.id)
         gate.set()
-        await it.settled(first.id)
-        await it.idle()
+        await harness.settled(first.id)
+        await harness.idle()
         assert ran == ["first"]
-        assert it.trigger(second.id)["attempts"] == 0
+        assert harness.trigger(second.id)["attempts"] == 0
 
 
 async def test_plain_workflow_cancelled_before_the_thread_began_frees_the_place(tmp_path):
@@ -105,14 +105,14 @@ async def test_plain_workflow_cancelled_before_the_thread_began_frees_the_place(
     @app.workflow("plain")
     def plain() -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit(None, source="MESSAGE")
         await asked.wait()
         await app.cancel(emitted.id)
-        await it.idle_window()
+        await harness.idle_window()
         gate.set()
         with anyio.fail_after(PATIENCE):
-            row = await it.settled(emitted.id)
+            row = await harness.settled(emitted.id)
         assert row["reason"] == "cancelled"
 
 
@@ -127,13 +127,13 @@ async def test_result_of_a_shielded_workflow_is_kept_after_a_cancel(tmp_path):
             await cancelled.wait()
         return "finished all the same"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("ignores_cancel")
         await began.wait()
         await app.cancel(emitted.id)
-        await it.idle_window()
+        await harness.idle_window()
         cancelled.set()
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
         assert (row["status"], row["reason"]) == ("DONE", "succeeded")
         assert row["cancel_requested_at"] is not None
 
@@ -149,10 +149,10 @@ async def test_workflow_that_raises_cancelled_error_fails_without_harm_to_others
     @app.workflow("next")
     async def after() -> None: ...
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        row = await it.settled((await app.emit("cancels_itself")).id)
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
+        row = await harness.settled((await app.emit("cancels_itself")).id)
         assert (row["status"], row["error_message"]) == ("DEAD", "the workflow cancelled itself")
-        assert (await it.settled((await app.emit("next")).id))["status"] == "DONE"
+        assert (await harness.settled((await app.emit("next")).id))["status"] == "DONE"
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -170,9 +170,9 @@ async def test_workflow_that_cancels_the_asyncio_task_and_returns_stops_no_other
 
     reached = False
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path, settings(concurrency=1)) as it:
-            await it.settled((await app.emit("rude")).id)
-            assert (await it.settled((await app.emit("later")).id))["status"] == "DONE"
+        async with lab(app, tmp_path, settings(concurrency=1)) as harness:
+            await harness.settled((await app.emit("rude")).id)
+            assert (await harness.settled((await app.emit("later")).id))["status"] == "DONE"
             reached = True
     assert reached, "the engine ended and cancelled the block"
 
@@ -202,9 +202,9 @@ async def test_workflow_that_cancelled_the_asyncio_task_does_not_affect_the_next
         return "caught"
 
     reached = False
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
-        await it.settled((await app.emit("rude")).id)
-        assert (await it.settled((await app.emit("grouped")).id))["status"] == "DONE"
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
+        await harness.settled((await app.emit("rude")).id)
+        assert (await harness.settled((await app.emit("grouped")).id))["status"] == "DONE"
         reached = True
     assert reached
 
@@ -216,10 +216,10 @@ async def test_workflow_timeout_ends_the_attempt(tmp_path):
     async def hang() -> None:
         await anyio.sleep_forever()
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("hang")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("hang")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
-        assert it.response(row["id"])["error"]["details"] == {"timeout_ms": 50}
+        assert harness.response(row["id"])["error"]["details"] == {"timeout_ms": 50}
 
 
 async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(tmp_path):
@@ -236,18 +236,18 @@ async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(
         gate.wait(PATIENCE)
         inside -= 1
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("unstoppable")
-        await it.until(lambda: inside == 1)
+        await harness.until(lambda: inside == 1)
         # Wait until the timeout has passed.
-        await it.until(lambda: any(run.on_shutdown for run in it.engine.consumer.running.values()))
-        assert it.trigger(emitted.id)["status"] == "CLAIMED"
+        await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
+        assert harness.trigger(emitted.id)["status"] == "CLAIMED"
         # The second attempt may start slowly.
         app.workflows["unstoppable"] = replace(app.workflows["unstoppable"], timeout=None)
         gate.set()
-        row = await it.settled(emitted.id)
+        row = await harness.settled(emitted.id)
         assert (row["status"], row["attempts"]) == ("DONE", 2)
-        codes = it.rows("SELECT error_code FROM executions ORDER BY seq")
+        codes = harness.rows("SELECT error_code FROM executions ORDER BY seq")
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
@@ -261,17 +261,17 @@ async def test_stop_lets_running_work_finish_and_releases_unstarted_claims(tmp_p
         await gate.wait()
         return "done"
 
-    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+    async with lab(app, tmp_path, settings(concurrency=1)) as harness:
         await app.emit_many([TriggerSpec(workflow="work") for _ in range(5)])
         await began.wait()
-        it.engine.stop()
+        harness.engine.stop()
         gate.set()
-    rows = look(it.path, "SELECT status, attempts, crash_count FROM triggers ORDER BY seq")
+    rows = look(harness.path, "SELECT status, attempts, crash_count FROM triggers ORDER BY seq")
     assert rows == [
         {"status": "DONE", "attempts": 1, "crash_count": 0},
         *[{"status": "PENDING", "attempts": 0, "crash_count": 0}] * 4,
     ]
-    assert look(it.path, "SELECT ended_at IS NOT NULL AS ended FROM epochs") == [{"ended": 1}]
+    assert look(harness.path, "SELECT ended_at IS NOT NULL AS ended FROM epochs") == [{"ended": 1}]
 
 
 async def test_workflow_past_the_shutdown_grace_is_cancelled_with_attempt_refunded(tmp_path):
@@ -287,21 +287,21 @@ async def test_workflow_past_the_shutdown_grace_is_cancelled_with_attempt_refund
         finally:
             cleaned.append("up")
 
-    async with lab(app, tmp_path, settings(shutdown_grace=0.05)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=0.05)) as harness:
         emitted = await app.emit("long")
         await began.wait()
-    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers")
+    [row] = look(harness.path, "SELECT status, attempts, reason FROM triggers")
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
     assert cleaned == ["up"]
-    [record] = look(it.path, "SELECT status, ended_at IS NOT NULL AS ended FROM executions")
+    [record] = look(harness.path, "SELECT status, ended_at IS NOT NULL AS ended FROM executions")
     assert record == {"status": "incomplete", "ended": 1}
     again = lab(app, tmp_path)
     began = anyio.Event()
-    async with again as it:
+    async with again as harness:
         await began.wait()
-        assert it.trigger(emitted.id)["attempts"] == 1
+        assert harness.trigger(emitted.id)["attempts"] == 1
         await app.cancel(emitted.id)
-        await it.settled(emitted.id)
+        await harness.settled(emitted.id)
 
 
 async def test_cancel_during_the_drain_stops_the_workflow_at_once(tmp_path):
@@ -314,15 +314,15 @@ async def test_cancel_during_the_drain_stops_the_workflow_at_once(tmp_path):
         await anyio.sleep_forever()
 
     began = anyio.current_time()
-    async with lab(app, tmp_path, settings(shutdown_grace=2 * PATIENCE)) as it:
+    async with lab(app, tmp_path, settings(shutdown_grace=2 * PATIENCE)) as harness:
         emitted = await app.emit("long")
         await started.wait()
-        await it.idle_window()
-        it.engine.stop()
+        await harness.idle_window()
+        harness.engine.stop()
         await anyio.sleep(0.05)
-        await it.engine.requests.cancel(emitted.id)
+        await harness.engine.requests.cancel(emitted.id)
     assert anyio.current_time() - began < PATIENCE
-    assert it.trigger(emitted.id)["reason"] == "cancelled"
+    assert harness.trigger(emitted.id)["reason"] == "cancelled"
 
 
 async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
@@ -335,12 +335,12 @@ async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
         await anyio.sleep_forever()
 
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path, settings(shutdown_grace=3600.0)) as it:
+        async with lab(app, tmp_path, settings(shutdown_grace=3600.0)) as harness:
             await app.emit("long")
             await began.wait()
-            it.engine.stop()
-            it.engine.stop_now()
-    assert look(it.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
+            harness.engine.stop()
+            harness.engine.stop_now()
+    assert look(harness.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
 
 
 async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never_runs(tmp_path):
@@ -370,20 +370,20 @@ async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never
 
     config = settings(concurrency=2, shutdown_grace=3600.0)
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path, config) as it, anyio.create_task_group() as tasks:
+        async with lab(app, tmp_path, config) as harness, anyio.create_task_group() as tasks:
             await app.emit("short")
             await app.emit("long")
             late_emitted = await app.emit("late")
-            await it.until(lambda: len(began) == 2)
-            tasks.start_soon(it.engine.writer.commit, lambda _tx: gate.wait(2 * PATIENCE))
+            await harness.until(lambda: len(began) == 2)
+            tasks.start_soon(harness.engine.writer.commit, lambda _tx: gate.wait(2 * PATIENCE))
             opened.set()
-            consumer = it.engine.consumer
-            await it.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held_claims()))
-            it.engine.stop_now()
+            consumer = harness.engine.consumer
+            await harness.until(lambda: any(claim.seq not in consumer.running for claim in consumer.held_claims()))
+            harness.engine.stop_now()
             await stopped.wait()
             gate.set()
     assert sorted(began) == ["long", "short"]
-    [row] = look(it.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=late_emitted.id)
+    [row] = look(harness.path, "SELECT status, attempts, reason FROM triggers WHERE id = :id", id=late_emitted.id)
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
@@ -398,10 +398,10 @@ async def test_thread_that_does_not_return_does_not_delay_shutdown(tmp_path):
         gate.wait(2 * PATIENCE)
 
     with anyio.fail_after(PATIENCE):
-        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
             await app.emit("unstoppable")
-            await it.until(began.is_set)
-    assert look(it.path, "SELECT status, reason FROM triggers") == [{"status": "PENDING", "reason": "shutdown"}]
+            await harness.until(began.is_set)
+    assert look(harness.path, "SELECT status, reason FROM triggers") == [{"status": "PENDING", "reason": "shutdown"}]
     gate.set()
 
 
@@ -418,16 +418,16 @@ async def test_plain_workflow_that_does_not_return_does_not_delay_shutdown(tmp_p
 
     began = anyio.current_time()
     try:
-        async with lab(app, tmp_path, settings(shutdown_grace=0.1)) as it:
+        async with lab(app, tmp_path, settings(shutdown_grace=0.1)) as harness:
             emitted = await app.emit("plain")
             await anyio.to_thread.run_sync(inside.wait)
             if end == "cancelled":
                 await app.cancel(emitted.id)
-                await it.idle_window()
+                await harness.idle_window()
             elif end == "timeout":
                 await anyio.sleep(0.2)
             else:
-                it.engine.fail(StorageError("the disk is gone"))
+                harness.engine.fail(StorageError("the disk is gone"))
     except StorageError:
         assert end == "fatal"
     finally:

@@ -74,8 +74,8 @@ async def test_workflow_that_cancels_the_own_task_each_time_fails_in_the_end(tmp
         task.cancel()
         await asyncio.sleep(1)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("cancels_itself")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("cancels_itself")).id)
 
     assert (row["status"], len(starts)) == ("DEAD", 4)
     assert "cancelled 4 times, and not by craftcore" in row["error_message"]

@@ -162,32 +162,32 @@ class Chaos:
             spec["expires_at"] = time.time() + rng.random() * 0.01
         return TriggerSpec(**spec)
 
-    async def emit_some(self, it: Lab, producer: Producer, count: int) -> None:
+    async def emit_some(self, harness: Lab, producer: Producer, count: int) -> None:
         rng = self.random
         while count > 0:
             choice = rng.random()
             emitted: Sequence[Emitted]
             if choice < 0.4:
-                emitted = [await it.engine.requests.emit(self.spec())]
+                emitted = [await harness.engine.requests.emit(self.spec())]
             elif choice < 0.5:  # repeated replacements
                 key = {"dedup_key": f"r{rng.randrange(3)}", "dedup_scope": "active", "on_duplicate": "replace"}
                 again = TriggerSpec(workflow="yields", **key)  # type: ignore[arg-type]
-                emitted = [await it.engine.requests.emit(again) for _ in range(4)]
+                emitted = [await harness.engine.requests.emit(again) for _ in range(4)]
             elif choice < 0.75:
-                emitted = await it.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
+                emitted = await harness.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
             else:
                 specs = [self.spec() for _ in range(rng.randrange(1, 6))]
                 emitted = await anyio.to_thread.run_sync(producer.emit_many, specs)
             count -= len(emitted)
             self.accepted.update(answer.id for answer in emitted)
             if rng.random() < 0.25:
-                await self.cancel_one(it)
+                await self.cancel_one(harness)
             if rng.random() < 0.3:
                 await anyio.sleep(rng.random() * 0.004)
 
-    async def cancel_one(self, it: Lab) -> None:
+    async def cancel_one(self, harness: Lab) -> None:
         try:
-            await it.engine.requests.cancel(self.random.choice(sorted(self.accepted)[-40:]))
+            await harness.engine.requests.cancel(self.random.choice(sorted(self.accepted)[-40:]))
         except StateRefused:
             pass
 
@@ -197,79 +197,79 @@ async def stress(folder: Path, seed: int, triggers: int, declare: Callable[[App]
     declare(chaos.app)
     rng = random.Random(-seed - 1)
     config = settings(concurrency=rng.choice([1, 2, 3, 16]), claim_batch=rng.choice([1, 2, 3, 7, 64]))
-    async with lab(chaos.app, folder, config) as it:
-        chaos.engine = it.engine
-        with Producer(it.path) as producer:
+    async with lab(chaos.app, folder, config) as harness:
+        chaos.engine = harness.engine
+        with Producer(harness.path) as producer:
             async with anyio.create_task_group() as group:
-                group.start_soon(interfere, it, rng)
+                group.start_soon(interfere, harness, rng)
                 for _ in range(ROUNDS):  # a pause between rounds, since the next emit would hide a lost wake-up
                     async with anyio.create_task_group() as emitters:
                         for _ in range(3):
-                            emitters.start_soon(chaos.emit_some, it, producer, triggers // (3 * ROUNDS))
-                    await wait_until_quiet(it)
+                            emitters.start_soon(chaos.emit_some, harness, producer, triggers // (3 * ROUNDS))
+                    await wait_until_quiet(harness)
                 group.cancel_scope.cancel()
-        assert_counts_balance(it, chaos)
+        assert_counts_balance(harness, chaos)
 
 
-async def interfere(it: Lab, rng: random.Random) -> None:
+async def interfere(harness: Lab, rng: random.Random) -> None:
     """Block the writer and the loop at random, so that the answers of several batches arrive together."""
     for _ in itertools.count():
         await anyio.sleep(rng.random() * 0.02)
         if rng.random() < 0.5:
-            await it.engine.writer.commit(lambda _tx: time.sleep(0.003))
+            await harness.engine.writer.commit(lambda _tx: time.sleep(0.003))
         else:
             time.sleep(0.004)
 
 
-async def wait_until_quiet(it: Lab) -> None:
+async def wait_until_quiet(harness: Lab) -> None:
     """Wait until all accepted triggers are settled. Fail when nothing is settled although a trigger is due."""
     last, since = (-1, -1), anyio.current_time()
     while True:
-        [row] = it.rows(
+        [row] = harness.rows(
             "SELECT count(*) AS live, coalesce(sum(starts), 0) AS starts, coalesce(sum(due_at <= :now), 0) AS due "
             "FROM triggers WHERE status IN ('PENDING', 'CLAIMED')",
             now=time.time(),
         )
-        if not row["live"] and it.engine.consumer.is_idle:
+        if not row["live"] and harness.engine.consumer.is_idle:
             return
-        now = (row["live"], it.engine.counts.total())
+        now = (row["live"], harness.engine.counts.total())
         if now != last:
             last, since = now, anyio.current_time()
         elif anyio.current_time() - since > STALL_SECONDS:
-            live = it.rows(
+            live = harness.rows(
                 "SELECT id, status, lane, due_at - :now AS due_in, lease_token, started_at FROM triggers "
                 "WHERE status IN ('PENDING', 'CLAIMED') LIMIT 5",
                 now=time.time(),
             )
-            consumer = it.engine.consumer
+            consumer = harness.engine.consumer
             raise AssertionError(
-                f"stalled with {row}: queue {len(it.engine._queue)}, lanes {it.engine._queue.busy_lanes}, "
+                f"stalled with {row}: queue {len(harness.engine._queue)}, lanes {harness.engine._queue.busy_lanes}, "
                 f"taken {consumer.slots.taken}, running {len(consumer.running)}, "
                 f"alone {consumer.exclusive.is_on}, live {live}"
             )
         await anyio.sleep(0.01)
 
 
-def assert_counts_balance(it: Lab, chaos: Chaos) -> None:
-    consumer, queue = it.engine.consumer, it.engine._queue
+def assert_counts_balance(harness: Lab, chaos: Chaos) -> None:
+    consumer, queue = harness.engine.consumer, harness.engine._queue
     assert not chaos.overlaps
     assert (consumer.slots.taken, len(consumer.running), len(queue), consumer.exclusive.is_on) == (0, 0, 0, False)
     assert (len(consumer._idle), queue.busy_lanes) == (consumer._concurrency, frozenset())
     assert consumer.is_idle
     assert not consumer._ready
 
-    rows = {row["id"]: row for row in it.rows("SELECT * FROM triggers")}
-    [emitted_again] = it.rows("SELECT count(*) AS n FROM mailbox WHERE status = 'EMITTED'")
+    rows = {row["id"]: row for row in harness.rows("SELECT * FROM triggers")}
+    [emitted_again] = harness.rows("SELECT count(*) AS n FROM mailbox WHERE status = 'EMITTED'")
     assert chaos.accepted <= rows.keys(), "every accepted trigger exists"
     assert len(rows) == len(chaos.accepted) + emitted_again["n"], (
         "the others are unread messages of tasks, emitted again"
     )
-    assert not it.rows("SELECT * FROM mailbox WHERE status <> 'EMITTED'"), "no task waits for a message"
+    assert not harness.rows("SELECT * FROM mailbox WHERE status <> 'EMITTED'"), "no task waits for a message"
     assert not [row for row in rows.values() if row["settled_at"] is None]
 
     ends: dict[str, list[str]] = {}
     records: Counter[str] = Counter()
-    for record in it.rows("SELECT * FROM executions ORDER BY seq"):
+    for record in harness.rows("SELECT * FROM executions ORDER BY seq"):
         records[record["trigger_id"]] += 1
         assert record["ended_at"] is not None, "a record is closed with its attempt"
         assert record["id"] == f"exec-{record['trigger_id']}.{records[record['trigger_id']]}"
@@ -283,7 +283,7 @@ def assert_counts_balance(it: Lab, chaos: Chaos) -> None:
         assert (row["reason"] in ("succeeded", "delivered")) == (seen[-1:] == ["success"])
         released = sum(status in ("incomplete", "suspended") for status in seen)
         assert row["attempts"] == row["starts"] - released or row["reason"] == "cancelled"
-    finals = it.rows(
+    finals = harness.rows(
         "SELECT execution_seq, sum(type IN ('FINAL_RESPONSE', 'ATTEMPT_RELEASED')) AS n, "
         "max(seq) - count(*) AS gap FROM events GROUP BY 1 HAVING n <> 1 OR gap <> 0"
     )

@@ -28,10 +28,10 @@ async def log_lines_of(tmp_path: Any, workflow: str, *, successes: bool) -> list
     app.schedule("nightly", "every day at 3am", workflow=workflow)
     config = replace(settings(), log=LogSettings(successes=successes))
     with capture_logs() as lines:
-        async with lab(app, tmp_path, config) as it:
+        async with lab(app, tmp_path, config) as harness:
             fired = await app.schedules.run_now("nightly")
             assert fired.trigger_id is not None
-            await it.settled(fired.trigger_id)
+            await harness.settled(fired.trigger_id)
             await (await app.emit("works")).result()
     return [dict(line) for line in lines if line["event"].startswith("trigger.")]
 

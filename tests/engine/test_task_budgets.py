@@ -31,11 +31,11 @@ async def test_step_budget_exceeded_in_a_shielded_scope_suspends_the_turn(tmp_pa
             await ctx.note("one")
             await ctx.note("two")
 
-    async with lab(app, tmp_path, budget_settings(max_steps=1)) as it:
+    async with lab(app, tmp_path, budget_settings(max_steps=1)) as harness:
         emitted = await app.emit("busy")
-        question = await it.question("budget")
+        question = await harness.question("budget")
         await app.answer(question["id"], "continue", answered_by="ada")
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"
 
 
 async def test_budget_used_up_twice_by_acts_opens_a_second_question(tmp_path):
@@ -46,11 +46,11 @@ async def test_budget_used_up_twice_by_acts_opens_a_second_question(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return [await ctx.act(send) for _ in range(5)]
 
-    async with lab(app, tmp_path, budget_settings(max_steps=2)) as it:
-        task = await begin(it, turn)
+    async with lab(app, tmp_path, budget_settings(max_steps=2)) as harness:
+        task = await begin(harness, turn)
         for _ in range(2):
-            await app.answer((await it.question("budget"))["id"], "continue", answered_by="ada")
-        assert result(await it.ended(task)) == [f"ref-{n}" for n in range(1, 6)]
+            await app.answer((await harness.question("budget"))["id"], "continue", answered_by="ada")
+        assert result(await harness.ended(task)) == [f"ref-{n}" for n in range(1, 6)]
         assert len(provider.calls) == 5
 
 
@@ -65,12 +65,12 @@ async def test_turn_budget_counts_turns_of_a_task_that_polls_for_an_event(
         turns.append(ctx.turn)
         return Continue(None, after=0, on="stop") if ctx.turn < 4 else ctx.received
 
-    async with lab(app, tmp_path, budget_settings(max_turns=3)) as it:
+    async with lab(app, tmp_path, budget_settings(max_turns=3)) as harness:
         emitted = await app.emit("poll")
-        question = await it.question("budget")
+        question = await harness.question("budget")
         assert turns == [1, 2, 3]
         await app.answer(question["id"], "continue", answered_by="ada")
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"
 
 
 async def test_turn_budget_does_not_limit_a_task_that_waits_for_events(tmp_path):
@@ -80,9 +80,9 @@ async def test_turn_budget_does_not_limit_a_task_that_waits_for_events(tmp_path)
     async def chat(ctx: TaskContext) -> Any:
         return Continue(None, on="said") if ctx.turn < 4 else "bye"
 
-    async with lab(app, tmp_path, budget_settings(max_turns=1)) as it:
+    async with lab(app, tmp_path, budget_settings(max_turns=1)) as harness:
         emitted = await app.emit("chat")
         for turn in (2, 3, 4):
-            await it.waiting(emitted.id, turn)
+            await harness.waiting(emitted.id, turn)
             await app.signal(emitted.id, "said", {})
-        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert (await harness.ended(emitted.id))["status"] == "DONE"

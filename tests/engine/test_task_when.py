@@ -31,22 +31,22 @@ def build_app(seen: list[Any]) -> App:
 
 async def test_payload_that_matches_task_when_runs_as_a_task_over_retries_and_waits(tmp_path):
     seen: list[Any] = []
-    async with lab(build_app(seen), tmp_path) as it:
-        emitted = await it.app.emit("some", {"number": 7})
+    async with lab(build_app(seen), tmp_path) as harness:
+        emitted = await harness.app.emit("some", {"number": 7})
 
-        assert result(await it.ended(emitted.id)) == 7
+        assert result(await harness.ended(emitted.id)) == 7
         assert set(seen) == {(7, emitted.id)}
         assert len(seen) == 3  # the task failed, slept, and continued by a trigger with another payload
 
 
 async def test_payload_that_does_not_match_task_when_runs_without_a_task(tmp_path):
     seen: list[Any] = []
-    async with lab(build_app(seen), tmp_path) as it:
-        emitted = await it.app.emit("some", {"number": 8})
+    async with lab(build_app(seen), tmp_path) as harness:
+        emitted = await harness.app.emit("some", {"number": 8})
 
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
         assert seen == [(8, None), (8, None)]
-        assert it.rows("SELECT * FROM tasks") == []
+        assert harness.rows("SELECT * FROM tasks") == []
 
 
 async def test_state_type_is_read_from_an_optional_context_annotation(tmp_path):

@@ -45,15 +45,15 @@ async def test_chat_task_counts_thirty_messages_in_order_of_arrival(tmp_path):
         state = Chat(count=state.count + 1, texts=[*state.texts, message])
         return Done(state) if state.count == 30 else Continue(state, on="message")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         first = await app.emit(None, {"text": "0"}, source="MESSAGE", session_id="s")
-        await it.waiting(first.id)
+        await harness.waiting(first.id)
         for n in range(1, 30):
             await app.emit(None, {"text": str(n)}, source="MESSAGE", session_id="s")
-        row = await it.ended(first.id)
+        row = await harness.ended(first.id)
         assert (row["status"], row["turn"]) == ("DONE", 30)
         assert json.loads(row["result_json"]) == {"count": 30, "texts": [str(n) for n in range(30)]}
-        reasons = {r["reason"] for r in it.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
+        reasons = {r["reason"] for r in harness.rows("SELECT reason FROM triggers WHERE source = 'MESSAGE'")}
         assert reasons == {"suspended: continues later", "delivered"}
 
 
@@ -67,8 +67,8 @@ async def test_turns_after_continue_run_in_order_with_the_state(tmp_path):
         count = (ctx.state or 0) + 1
         return Continue(count) if count < upto else count
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("loop", {"upto": 4})).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("loop", {"upto": 4})).id)
         assert row["result_json"] == "4"
         assert seen == [(1, None, Resume.FIRST), (2, 1, Resume.NEXT), (3, 2, Resume.NEXT), (4, 3, Resume.NEXT)]
 
@@ -89,8 +89,8 @@ async def test_completed_step_is_not_run_again_after_a_failure(tmp_path):
             raise ValueError("not yet")
         return f"{weather['city']} {ctx.resume}"
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("brief", {"city": "Rome"})).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("brief", {"city": "Rome"})).id)
         assert (row["status"], row["result_json"], calls) == ("DONE", '"Rome RETRY"', ["Rome"])
 
 
@@ -103,10 +103,10 @@ async def test_sleep_resumes_the_task_by_timer(tmp_path):
         await ctx.sleep(timedelta(seconds=0.05))
         return ctx.resume
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("nap")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("nap")).id)
         assert row["result_json"] == '"TIMER"'
-        assert [w["resolved_by"] for w in it.rows("SELECT * FROM waits")] == ["timer", "timer"]
+        assert [w["resolved_by"] for w in harness.rows("SELECT * FROM waits")] == ["timer", "timer"]
 
 
 async def test_answer_to_a_question_resumes_the_turn(tmp_path):
@@ -117,12 +117,12 @@ async def test_answer_to_a_question_resumes_the_turn(tmp_path):
         answer = await ctx.ask("Send it?", options=["send", "hold"], timeout=3600, default="hold")
         return f"{answer} {ctx.resume}"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("ask")
-        await it.waiting(emitted.id)
-        [question] = it.rows("SELECT * FROM questions")
+        await harness.waiting(emitted.id)
+        [question] = harness.rows("SELECT * FROM questions")
         await app.answer(question["id"], "send", answered_by="ada")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert row["result_json"] == '"send ANSWER"'
 
 
@@ -144,8 +144,8 @@ async def test_child_results_are_returned_to_the_parent(tmp_path):
         children.append(await ctx.start_child("plain", {"n": 10}))
         return [await child.result(int) for child in children]
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("parent")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("parent")).id)
         assert row["result_json"] == "[0,2,4,11]"
 
 
@@ -158,13 +158,13 @@ async def test_signal_sent_before_the_wait_is_kept(tmp_path):
         await gate.wait()
         return [await ctx.wait_for("go"), await ctx.wait_for("go"), await ctx.wait_for("no", timeout=0, default="none")]
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("wait")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         assert not await app.signal(emitted.id, "go", {"n": 1})
         assert not await app.signal(emitted.id, "go", {"n": 2})
         gate.set()
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert json.loads(row["result_json"]) == [{"n": 1}, {"n": 2}, "none"]
 
 
@@ -179,11 +179,11 @@ async def test_cancelled_task_unwinds_the_workflow_before_the_end(tmp_path):
         finally:
             unwound.append(ctx.task_id)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("long")
-        await it.until(lambda: it.engine.running == 1)
+        await harness.until(lambda: harness.engine.running == 1)
         await app.cancel_task(emitted.id)
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["status"], row["error_code"], unwound) == ("CANCELLED", "WORKFLOW_ABORTED", [emitted.id])
 
 
@@ -199,14 +199,14 @@ async def test_failed_task_is_retried_from_the_last_turn(tmp_path):
             raise Fail("BROKEN", "the world is not ready")
         return ctx.state
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("shaky")
-        row = await it.ended(emitted.id)
+        row = await harness.ended(emitted.id)
         assert (row["status"], row["error_code"], row["turn"]) == ("FAILED", "BROKEN", 2)
         works = True
         await app.retry_task(emitted.id)
-        await it.until(lambda: it.task(emitted.id)["status"] == "DONE")
-        assert it.task(emitted.id)["result_json"] == "7"
+        await harness.until(lambda: harness.task(emitted.id)["status"] == "DONE")
+        assert harness.task(emitted.id)["result_json"] == "7"
 
 
 async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart(tmp_path):
@@ -234,14 +234,16 @@ async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart
         await ctx.act(pay)
         return Continue(1)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         emitted = await app.emit("order")
-        await it.until(lambda: len(ids) == 2)
-        it.engine.stop_now()  # interrupted in the middle, and restarted by the next engine
-    async with lab(app, tmp_path) as it:
-        row = await it.ended(emitted.id)
+        await harness.until(lambda: len(ids) == 2)
+        harness.engine.stop_now()  # interrupted in the middle, and restarted by the next engine
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended(emitted.id)
         request = "json_extract(envelope_json, '$.metadata.requestId')"
-        asked = it.rows(f"SELECT {request} AS id, count(*) AS attempts FROM executions GROUP BY 1 ORDER BY min(seq)")
+        asked = harness.rows(
+            f"SELECT {request} AS id, count(*) AS attempts FROM executions GROUP BY 1 ORDER BY min(seq)"
+        )
 
     assert (row["status"], set(ids), len(ids)) == ("DONE", {emitted.id}, 5)
     assert len(keys) == 2
@@ -269,20 +271,20 @@ async def test_cancelled_work_does_not_come_back_after_a_restart(tmp_path):
         ran.append("later")
 
     clock = VirtualClock()
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         running, asleep = await app.emit("runs"), await app.emit("sleeps")
         waiting = await app.emit("later", delay=60)
-        await it.waiting(asleep.id)
-        await it.until(lambda: it.engine.running == 1)
-        it.engine.stop_now()
+        await harness.waiting(asleep.id)
+        await harness.until(lambda: harness.engine.running == 1)
+        harness.engine.stop_now()
     core = VirtualCore(tmp_path / "agent.db", clock)
     assert len(core.do(core.cancel_all, "wiped").triggers) == 3
     core.close()
     clock.advance(hours=2)
-    async with lab(app, tmp_path, clock=clock) as it:
-        await it.idle()
-        left = it.rows("SELECT id, status FROM triggers WHERE settled_at IS NULL OR status <> 'DONE'")
-        tasks = it.rows("SELECT id, status FROM tasks ORDER BY seq")
+    async with lab(app, tmp_path, clock=clock) as harness:
+        await harness.idle()
+        left = harness.rows("SELECT id, status FROM triggers WHERE settled_at IS NULL OR status <> 'DONE'")
+        tasks = harness.rows("SELECT id, status FROM tasks ORDER BY seq")
 
     assert (ran, left) == (["runs", "sleeps"], [])
     assert tasks == [{"id": running.id, "status": "CANCELLED"}, {"id": asleep.id, "status": "CANCELLED"}]

@@ -12,9 +12,11 @@ from tests.support.engine_harness import Lab, lab
 pytestmark = pytest.mark.anyio
 
 
-async def wait_for_end(it: Lab, task_id: str) -> dict[str, Any]:
-    await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id)))
-    [row] = it.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+async def wait_for_end(harness: Lab, task_id: str) -> dict[str, Any]:
+    await harness.until(
+        lambda: bool(harness.rows("SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL", id=task_id))
+    )
+    [row] = harness.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
     return row
 
 
@@ -36,11 +38,11 @@ async def test_transaction_writes_rows_once_over_all_attempts(tmp_path):
             raise ValueError("not yet")
         return total
 
-    async with lab(app, tmp_path) as it:
-        row = await wait_for_end(it, (await app.emit("shop")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await wait_for_end(harness, (await app.emit("shop")).id)
         assert (row["status"], row["result_json"]) == ("DONE", "10")
-        assert it.rows("SELECT amount FROM bookings") == [{"amount": 5}, {"amount": 5}]
-        steps = it.rows("SELECT memo FROM events WHERE type = 'STEP_COMPLETED' ORDER BY execution_seq, seq")
+        assert harness.rows("SELECT amount FROM bookings") == [{"amount": 5}, {"amount": 5}]
+        steps = harness.rows("SELECT memo FROM events WHERE type = 'STEP_COMPLETED' ORDER BY execution_seq, seq")
         assert [step["memo"] for step in steps] == ["step:book", "step:book/again"]
 
 
@@ -59,10 +61,10 @@ async def test_transaction_that_raises_writes_nothing_and_is_retried_with_the_tu
     async def shop(ctx: TaskContext) -> int:
         return await ctx.transaction("book", stumbling, 7)
 
-    async with lab(app, tmp_path) as it:
-        row = await wait_for_end(it, (await app.emit("shop")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await wait_for_end(harness, (await app.emit("shop")).id)
         assert (row["result_json"], asked) == ("7", [7, 7])
-        assert it.rows("SELECT amount FROM bookings") == [{"amount": 7}]
+        assert harness.rows("SELECT amount FROM bookings") == [{"amount": 7}]
 
 
 async def test_transaction_with_an_unstorable_result_is_rolled_back(tmp_path):
@@ -77,11 +79,11 @@ async def test_transaction_with_an_unstorable_result_is_rolled_back(tmp_path):
         await ctx.transaction("keep", book, 2)
         await ctx.transaction("odd", odd)
 
-    async with lab(app, tmp_path) as it:
-        row = await wait_for_end(it, (await app.emit("shop")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await wait_for_end(harness, (await app.emit("shop")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
         assert "the result of step odd" in row["error_message"]
-        assert it.rows("SELECT amount FROM bookings") == [{"amount": 2}]
+        assert harness.rows("SELECT amount FROM bookings") == [{"amount": 2}]
 
 
 FORBIDDEN = [
@@ -104,11 +106,11 @@ async def test_transaction_with_forbidden_sql_fails_the_task_and_changes_nothing
 
         await ctx.transaction("book", reaches_too_far)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for sql in FORBIDDEN:
-            row = await wait_for_end(it, (await app.emit("shop", {"sql": sql})).id)
+            row = await wait_for_end(harness, (await app.emit("shop", {"sql": sql})).id)
             assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR"), sql
-            assert it.rows("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'bookings'") == [{"n": 0}], sql
+            assert harness.rows("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'bookings'") == [{"n": 0}], sql
 
 
 async def test_transaction_with_an_async_function_is_refused(tmp_path):
@@ -120,6 +122,6 @@ async def test_transaction_with_an_async_function_is_refused(tmp_path):
     async def shop(ctx: TaskContext) -> None:
         await ctx.transaction("book", not_plain)  # type: ignore[unused-coroutine]  # the coroutine is intended
 
-    async with lab(app, tmp_path) as it:
-        row = await wait_for_end(it, (await app.emit("shop")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await wait_for_end(harness, (await app.emit("shop")).id)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")

@@ -37,10 +37,10 @@ async def test_trigger_view_carries_the_id_attempt_record_and_schedule(tmp_path,
             note(path, by)
 
     app.schedule("nightly", "on startup", workflow="backup", payload={"path": "/srv"}, description="at night")
-    async with lab(app, tmp_path) as it:
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM triggers WHERE settled_at IS NOT NULL")))
-        [trigger] = it.rows("SELECT id, nominal_at FROM triggers")
-        records = [row["id"] for row in it.rows("SELECT id FROM executions ORDER BY seq")]
+    async with lab(app, tmp_path) as harness:
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM triggers WHERE settled_at IS NOT NULL")))
+        [trigger] = harness.rows("SELECT id, nominal_at FROM triggers")
+        records = [row["id"] for row in harness.rows("SELECT id FROM executions ORDER BY seq")]
 
     assert [path for path, _ in seen] == ["/srv", "/srv"]
     views = [view for _, view in seen]
@@ -61,12 +61,12 @@ async def test_trigger_view_cannot_be_set_by_the_payload(tmp_path):
     @app.workflow("open")
     async def takes_all(*, trigger: TriggerView, **rest: Any) -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         for workflow in ("strict", "open"):
             with pytest.raises(Exception, match="trigger"):
                 await app.emit(workflow, {"trigger": {"id": "forged"}})
         emitted = await app.emit("open", {"other": 1})
-        assert (await it.settled(emitted.id))["status"] == "DONE"
+        assert (await harness.settled(emitted.id))["status"] == "DONE"
 
 
 async def test_parameter_named_trigger_of_another_type_comes_from_the_payload(tmp_path):
@@ -77,8 +77,8 @@ async def test_parameter_named_trigger_of_another_type_comes_from_the_payload(tm
     async def plain(trigger: str) -> None:
         seen.append(trigger)
 
-    async with lab(app, tmp_path) as it:
-        await it.settled((await app.emit("plain", {"trigger": "mine"})).id)
+    async with lab(app, tmp_path) as harness:
+        await harness.settled((await app.emit("plain", {"trigger": "mine"})).id)
 
     assert seen == ["mine"]
 

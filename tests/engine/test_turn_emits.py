@@ -27,10 +27,10 @@ class WriterBlock:
         self.release.wait(PATIENCE)
 
 
-async def wait_for_work(it: Lab, work: str) -> None:
+async def wait_for_work(harness: Lab, work: str) -> None:
     """Wait until work of the given name is in the queue of the writer."""
     with anyio.fail_after(PATIENCE):
-        while all(getattr(piece.work, "__name__", "") != work for piece in list(it.engine.writer.queue)):  # noqa: ASYNC110
+        while all(getattr(piece.work, "__name__", "") != work for piece in list(harness.engine.writer.queue)):  # noqa: ASYNC110
             await anyio.sleep(0.001)
 
 
@@ -43,14 +43,14 @@ async def test_emit_of_a_turn_cancelled_during_the_commit_still_wakes_the_feeder
     @app.workflow("emits")
     async def emits(ctx: TaskContext) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(it.engine.writer.commit, first.hold)
+            tasks.start_soon(harness.engine.writer.commit, first.hold)
             await anyio.to_thread.run_sync(first.inside.wait)
-            tasks.start_soon(it.engine.writer.commit, second.hold)
-            await wait_for_work(it, "hold")
+            tasks.start_soon(harness.engine.writer.commit, second.hold)
+            await wait_for_work(harness, "hold")
             with anyio.CancelScope() as scope:
 
                 async def cancel() -> None:
-                    await wait_for_work(it, "emit_recorded")
+                    await wait_for_work(harness, "emit_recorded")
                     first.release.set()
                     await anyio.to_thread.run_sync(second.inside.wait)
                     scope.cancel()
@@ -64,6 +64,6 @@ async def test_emit_of_a_turn_cancelled_during_the_commit_still_wakes_the_feeder
     async def other() -> None:
         ran.set()
 
-    async with lab(app, tmp_path) as it:
-        await it.idle_window()
-        assert (await it.ended((await app.emit("emits")).id))["status"] == "DONE"
+    async with lab(app, tmp_path) as harness:
+        await harness.idle_window()
+        assert (await harness.ended((await app.emit("emits")).id))["status"] == "DONE"

@@ -32,34 +32,34 @@ def build_app() -> App:
 
 async def test_signal_starts_its_task_when_no_task_is_live(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         start = TriggerSpec(workflow="waits", dedup_key="chat:ada")
         assert await app.signal(None, "go", "first", start=start) is False
         [work] = await app.find(dedup_key="chat:ada")
         assert await work.result() == "first"
-        assert it.rows("SELECT id FROM tasks") == [{"id": work.id}]
+        assert harness.rows("SELECT id FROM tasks") == [{"id": work.id}]
 
 
 async def test_signal_reaches_the_live_task_and_starts_no_other(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         start = TriggerSpec(workflow="waits", dedup_key="chat:ada")
         work = await app.emit("waits", dedup_key="chat:ada")
-        await it.waiting(work.id)
+        await harness.waiting(work.id)
         assert await app.signal(None, "go", "by key", start=start) is True
         assert await work.result() == "by key"
 
         other = await app.emit("waits")
-        await it.waiting(other.id)
+        await harness.waiting(other.id)
         assert await app.signal(other.id, "go", "by id", start=start) is True
         assert await other.result() == "by id"
 
 
 async def test_signal_to_an_ended_task_starts_another(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         ended = await app.emit("waits")
-        await it.waiting(ended.id)
+        await harness.waiting(ended.id)
         await app.signal(ended.id, "go", "first")
         await ended.result()
         with pytest.raises(StateRefused):
@@ -73,14 +73,14 @@ async def test_signal_to_an_ended_task_starts_another(tmp_path):
 
 async def test_signal_without_a_task_is_refused(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         with pytest.raises(InvalidInput, match="signal names no task"):
             await app.signal(None, "go")
         with pytest.raises(UnknownWorkflow):
             await app.signal(None, "go", start=TriggerSpec(workflow="nobody"))
         with pytest.raises(InvalidInput, match="event"):
             await app.signal(None, "no name", start=TriggerSpec(workflow="waits"))
-        assert it.rows("SELECT * FROM triggers") == []
+        assert harness.rows("SELECT * FROM triggers") == []
 
 
 async def test_producer_signal_starts_its_task(tmp_path):
@@ -96,14 +96,14 @@ async def test_producer_signal_starts_its_task(tmp_path):
 
 async def test_task_signals_another_once_over_a_reentry(tmp_path):
     app = build_app()
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         other = await app.emit("waits")
-        await it.waiting(other.id)
+        await harness.waiting(other.id)
         results = await (await app.emit("tells", {"task_id": other.id})).result()
 
         assert results == [True, False]
         assert await other.result() == {"n": 1}
-        mails = it.rows("SELECT event, sent_by FROM mailbox")
+        mails = harness.rows("SELECT event, sent_by FROM mailbox")
         assert [mail["event"] for mail in mails].count("go") <= 1
         assert [mail["event"] for mail in mails].count("more") == 1
 

@@ -33,11 +33,11 @@ async def test_turn_that_returns_a_value_ends_like_done_with_that_value(tmp_path
     async def done(ctx: TaskContext) -> Any:
         return Done(value)
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for turn in (plain, done):
-            row = await run(it, turn)
+            row = await run(harness, turn)
             assert (row["status"], result(row), row["turn"]) == ("DONE", value, 1)
-            assert it.response(row["id"])["payload"] == value
+            assert harness.response(row["id"])["payload"] == value
 
 
 @ON_ASYNCIO
@@ -48,8 +48,8 @@ async def test_turn_result_that_is_not_json_is_not_retried(tmp_path):
         ran.append(1)
         return {"a": [object()]}
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == {"result_unstored": "result.a[0]: object is not JSON"}
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == {"result_unstored": "result.a[0]: object is not JSON"}
         assert ran == [1]
 
 
@@ -61,8 +61,8 @@ async def test_state_returned_by_a_turn_is_given_to_the_next_turn(tmp_path):
         state = ctx.state or {"n": 0}
         return Continue({"n": state["n"] + 1}) if state["n"] < 3 else Done(state["n"])
 
-    async with lab(App(), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        row = await run(harness, turn)
         assert (result(row), row["turn"], row["state_json"]) == (3, 4, '{"n":3}')
         assert seen == [
             (1, None, "FIRST"),
@@ -70,7 +70,7 @@ async def test_state_returned_by_a_turn_is_given_to_the_next_turn(tmp_path):
             (3, {"n": 2}, "NEXT"),
             (4, {"n": 3}, "NEXT"),
         ]
-        keys = [row["dedup_key"] for row in it.rows("SELECT dedup_key FROM triggers ORDER BY seq")]
+        keys = [row["dedup_key"] for row in harness.rows("SELECT dedup_key FROM triggers ORDER BY seq")]
         assert keys == [None, *(f"turn:{row['id']}:{turn}" for turn in (2, 3, 4))]
 
 
@@ -84,8 +84,8 @@ async def test_state_changed_in_place_is_not_kept_for_the_next_attempt(tmp_path)
             raise ValueError("once more")
         return ctx.state["n"]
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == 2
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == 2
 
 
 @ON_ASYNCIO
@@ -96,11 +96,11 @@ async def test_workflow_without_ctx_that_returns_continue_fails(tmp_path):
     async def plain() -> Any:
         return Continue(1)
 
-    async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("plain")).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.settled((await app.emit("plain")).id)
         assert (row["status"], row["error_code"], row["attempts"]) == ("FAILED", "VALIDATION_ERROR", 1)
         assert row["error_message"] == "plain returned Continue and takes no ctx: only a workflow with ctx has turns"
-        assert it.rows("SELECT * FROM tasks") == []
+        assert harness.rows("SELECT * FROM tasks") == []
 
 
 # Continuations
@@ -113,15 +113,15 @@ async def test_continue_with_after_runs_the_next_turn_when_due(tmp_path):
         entered.append((ctx.resume, clock.now() - NEW_YEAR))
         return Continue(1, after=timedelta(hours=1)) if ctx.state is None else ctx.received
 
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
-        row = await it.waiting(task_id, turn=2)
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
+        row = await harness.waiting(task_id, turn=2)
         assert row["state_json"] == "1"
         for seconds in (3599, 1):
             clock.advance(seconds)
-            await it.idle_window()
-            await it.idle()
-        assert result(await it.ended(task_id)) is None
+            await harness.idle_window()
+            await harness.idle()
+        assert result(await harness.ended(task_id)) is None
         assert entered == [("FIRST", 0.0), ("TIMER", 3600.0)]
 
 
@@ -129,12 +129,12 @@ async def test_continue_with_on_runs_the_next_turn_with_the_event_payload(tmp_pa
     async def turn(ctx: TaskContext[int]) -> Any:
         return Continue(1, on="paid") if ctx.state is None else [ctx.received, str(ctx.resume)]
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
-        assert not await it.app.signal(task_id, "shipped")
-        assert await it.app.signal(task_id, "paid", {"amount": 3})
-        assert result(await it.ended(task_id)) == [{"amount": 3}, "SIGNAL"]
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
+        assert not await harness.app.signal(task_id, "shipped")
+        assert await harness.app.signal(task_id, "paid", {"amount": 3})
+        assert result(await harness.ended(task_id)) == [{"amount": 3}, "SIGNAL"]
 
 
 @pytest.mark.parametrize("first", ["event", "time"])
@@ -144,20 +144,20 @@ async def test_continue_with_after_and_on_goes_by_whichever_comes_first(tmp_path
     async def turn(ctx: TaskContext[int]) -> Any:
         return Continue(1, after=60, on="paid") if ctx.state is None else [ctx.received, str(ctx.resume)]
 
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
         if first == "event":
-            await it.app.signal(task_id, "paid", 3)
+            await harness.app.signal(task_id, "paid", 3)
         else:
             clock.advance(60)
-            it.engine.ring(schedules=False)
-        row = await it.ended(task_id)
+            harness.engine.ring(schedules=False)
+        row = await harness.ended(task_id)
         assert result(row) == ([3, "SIGNAL"] if first == "event" else [None, "TIMER"])
         clock.advance(60)
-        await it.idle_window()
-        await it.idle()
-        assert it.task(task_id)["turn"] == 2
+        await harness.idle_window()
+        await harness.idle()
+        assert harness.task(task_id)["turn"] == 2
 
 
 @ON_ASYNCIO
@@ -170,13 +170,13 @@ async def test_continue_with_on_goes_on_at_once_for_an_earlier_event(tmp_path):
             return Continue(1, on="paid")
         return ctx.received
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.until(lambda: it.engine.running == 1)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.until(lambda: harness.engine.running == 1)
         for n in range(2):
-            await it.app.signal(task_id, "paid", n)
+            await harness.app.signal(task_id, "paid", n)
         gate.set()
-        assert result(await it.ended(task_id)) == 0
+        assert result(await harness.ended(task_id)) == 0
 
 
 INVALID_CONTINUATIONS: list[tuple[Any, str]] = [
@@ -196,16 +196,16 @@ INVALID_CONTINUATIONS: list[tuple[Any, str]] = [
 
 @ON_ASYNCIO
 async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for returned, refusal in INVALID_CONTINUATIONS:
 
             async def turn(ctx: TaskContext, returned: Any = returned) -> Any:
                 return returned
 
-            row = await run(it, turn)
+            row = await run(harness, turn)
             code, message = failure(row)
             assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
-            assert (row["turn"], it.trigger(row["id"])["attempts"]) == (1, 1)
+            assert (row["turn"], harness.trigger(row["id"])["attempts"]) == (1, 1)
 
 
 @ON_ASYNCIO
@@ -214,8 +214,8 @@ async def test_state_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
         return Continue("x" * 2_000)
 
     config = replace(settings(), tasks=TaskSettings(state_max_bytes=1024))
-    async with lab(App(), tmp_path, config) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path, config) as harness:
+        code, message = failure(await run(harness, turn))
         assert code == "PAYLOAD_TOO_LARGE"
         assert message == (
             "the state has 2,002 bytes; the limit is 1,024 (tasks.state_max_bytes). "
@@ -234,9 +234,9 @@ async def test_state_within_the_depth_limit_is_kept_and_deeper_is_refused(tmp_pa
     async def too_deep(ctx: TaskContext[Any]) -> Any:
         return Continue(nest(70))
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == nest(60)
-        assert failure(await run(it, too_deep))[1].endswith("is deeper than 64 levels")
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == nest(60)
+        assert failure(await run(harness, too_deep))[1].endswith("is deeper than 64 levels")
 
 
 # Typed state
@@ -275,11 +275,11 @@ async def test_state_has_the_type_of_the_context_annotation(tmp_path):
     async def bare(ctx: TaskContext) -> Any:
         return Continue(Cart(items=["book"])) if ctx.state is None else [ctx.state, type(ctx.state).__name__]
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         book = {"items": ["book"], "paid": False}
-        assert result(await it.ended((await app.emit("cart")).id)) == {**book, "paid": True}
-        assert result(await it.ended((await app.emit("basket")).id)) == book
-        assert result(await it.ended((await app.emit("bare")).id)) == [book, "dict"]
+        assert result(await harness.ended((await app.emit("cart")).id)) == {**book, "paid": True}
+        assert result(await harness.ended((await app.emit("basket")).id)) == book
+        assert result(await harness.ended((await app.emit("bare")).id)) == [book, "dict"]
 
 
 # Failures
@@ -292,10 +292,10 @@ async def test_failed_turn_keeps_the_state_of_the_previous_turn(tmp_path):
             return Continue(7)
         raise Fail("BROKEN", "it never will", where="here")
 
-    async with lab(App(), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        row = await run(harness, turn)
         assert (*failure(row), row["state_json"], row["turn"]) == ("BROKEN", "it never will", "7", 2)
-        [response] = it.rows("SELECT response_json FROM executions WHERE error_code = 'BROKEN'")
+        [response] = harness.rows("SELECT response_json FROM executions WHERE error_code = 'BROKEN'")
         assert json.loads(response["response_json"])["error"]["details"] == {"where": "here"}
 
 
@@ -309,9 +309,9 @@ async def test_attempts_are_counted_separately_for_each_turn_and_wake_up(tmp_pat
             return "each had three"
         return Continue(ctx.turn)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "each had three"
-        assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers ORDER BY seq")] == [3, 3, 3, 3]
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "each had three"
+        assert [row["attempts"] for row in harness.rows("SELECT attempts FROM triggers ORDER BY seq")] == [3, 3, 3, 3]
 
 
 @ON_ASYNCIO
@@ -324,10 +324,10 @@ async def test_max_attempts_of_an_emit_apply_to_each_turn_of_the_task(tmp_path):
             return Continue(1)
         raise ValueError("broken")
 
-    async with lab(app, tmp_path) as it:
-        row = await it.ended((await app.emit("shaky", max_attempts=2)).id)
+    async with lab(app, tmp_path) as harness:
+        row = await harness.ended((await app.emit("shaky", max_attempts=2)).id)
         assert (row["status"], row["turn"]) == ("FAILED", 2)
-        assert [r["attempts"] for r in it.rows("SELECT attempts FROM triggers ORDER BY seq")] == [1, 2]
+        assert [r["attempts"] for r in harness.rows("SELECT attempts FROM triggers ORDER BY seq")] == [1, 2]
 
 
 async def test_turn_may_snooze_and_retry_with_a_delay(tmp_path):
@@ -342,14 +342,14 @@ async def test_turn_may_snooze_and_retry_with_a_delay(tmp_path):
         return "done"
 
     entered: list[tuple[int, str, float]] = []
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
         for count in (1, 2):
-            await it.until(lambda: len(entered) == count and it.trigger(task_id)["status"] == "PENDING")  # noqa: B023
-            assert it.task(task_id)["status"] == "RUNNING"
+            await harness.until(lambda: len(entered) == count and harness.trigger(task_id)["status"] == "PENDING")  # noqa: B023
+            assert harness.task(task_id)["status"] == "RUNNING"
             clock.advance(60)
-            it.engine.ring(schedules=False)
-        assert result(await it.ended(task_id)) == "done"
+            harness.engine.ring(schedules=False)
+        assert result(await harness.ended(task_id)) == "done"
         assert entered == [(1, "FIRST", 0.0), (1, "RETRY", 60.0), (2, "RETRY", 120.0)]
 
 
@@ -367,17 +367,17 @@ async def test_fail_in_an_exception_group_fails_the_task_without_a_retry(tmp_pat
             for error in errors:
                 group.start_soon(one, error)
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         errors: list[Exception] = [Fail("BROKEN", "it never will")]
-        assert failure(await run(it, turn)) == ("BROKEN", "it never will")
+        assert failure(await run(harness, turn)) == ("BROKEN", "it never will")
         errors = [ValueError("by chance"), Fail("BROKEN", "it never will")]
-        assert failure(await run(it, turn))[0] == "BROKEN"
+        assert failure(await run(harness, turn))[0] == "BROKEN"
         assert len(ran) == 2
         errors = [ValueError("first"), ConnectionError("second")]
-        code, message = failure(await run(it, turn))
+        code, message = failure(await run(harness, turn))
         assert (code, sorted(message.split("; "))) == ("INTERNAL_AGENT_ERROR", ["first", "second"])
         errors = [ConnectionError("reset")]
-        assert failure(await run(it, turn)) == ("TRANSPORT_ERROR", "reset")
+        assert failure(await run(harness, turn)) == ("TRANSPORT_ERROR", "reset")
 
 
 # Deployments
@@ -391,9 +391,9 @@ async def start_waiting_task(folder: Any, state: Any) -> str:
     async def flow(ctx: TaskContext[Any]) -> Any:
         return Continue(state, on="go")
 
-    async with lab(app, folder) as it:
+    async with lab(app, folder) as harness:
         task_id = (await app.emit("flow")).id
-        await it.waiting(task_id)
+        await harness.waiting(task_id)
         return task_id
 
 
@@ -406,11 +406,11 @@ async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry
     async def flow(ctx: TaskContext[Cart]) -> Any:
         return ctx.state
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(task_id, "go")
-        assert await it.held(task_id) == "the state does not fit flow: state.items: Expected `array`, got `str`"
+        assert await harness.held(task_id) == "the state does not fit flow: state.items: Expected `array`, got `str`"
         await app.retry_task(task_id)
-        row = await it.ended(task_id)
+        row = await harness.ended(task_id)
         assert failure(row) == ("VALIDATION_ERROR", "state.items: Expected `array`, got `str`")
         assert (row["state_json"], row["turn"]) == ('{"items":"one"}', 2)
 
@@ -420,19 +420,19 @@ async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry
     async def flow_mended(ctx: TaskContext[dict[str, Any]]) -> Any:
         return [ctx.state, str(ctx.resume)]
 
-    async with lab(mended, tmp_path) as it:
+    async with lab(mended, tmp_path) as harness:
         await mended.retry_task(task_id)
-        assert result(await it.ended(task_id)) == [{"items": "one"}, "RETRY"]
+        assert result(await harness.ended(task_id)) == [{"items": "one"}, "RETRY"]
 
 
 @ON_ASYNCIO
 async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restored(tmp_path):
     task_id = await start_waiting_task(tmp_path, 7)
-    async with lab(App(), tmp_path) as it:
-        await it.app.signal(task_id, "go")
-        assert await it.held(task_id) == "workflow flow is not declared"
-        await it.app.retry_task(task_id)
-        assert failure(await it.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "No agent found for intent: flow/1.0")
+    async with lab(App(), tmp_path) as harness:
+        await harness.app.signal(task_id, "go")
+        assert await harness.held(task_id) == "workflow flow is not declared"
+        await harness.app.retry_task(task_id)
+        assert failure(await harness.ended(task_id)) == ("CAPABILITY_NOT_FOUND", "No agent found for intent: flow/1.0")
 
     app = App()
 
@@ -440,9 +440,9 @@ async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restor
     async def flow(ctx: TaskContext[int]) -> Any:
         return ctx.state
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.retry_task(task_id)
-        assert result(await it.ended(task_id)) == 7
+        assert result(await harness.ended(task_id)) == 7
 
 
 @ON_ASYNCIO
@@ -453,14 +453,14 @@ async def test_task_in_backoff_of_the_first_turn_is_held_without_the_workflow(tm
     async def flow(ctx: TaskContext) -> None:
         raise ValueError("not yet")
 
-    async with lab(app, tmp_path, clock=clock) as it:
+    async with lab(app, tmp_path, clock=clock) as harness:
         task_id = (await app.emit("flow")).id
-        await it.until(lambda: it.trigger(task_id)["reason"] == "INTERNAL_AGENT_ERROR")
+        await harness.until(lambda: harness.trigger(task_id)["reason"] == "INTERNAL_AGENT_ERROR")
     clock.advance(60)
-    async with lab(App(), tmp_path, clock=clock) as it:
-        assert await it.held(task_id) == "workflow flow is not declared"
-        await it.app.retry_task(task_id)
-        assert failure(await it.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        assert await harness.held(task_id) == "workflow flow is not declared"
+        await harness.app.retry_task(task_id)
+        assert failure(await harness.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
 
 
 @ON_ASYNCIO
@@ -472,12 +472,12 @@ async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_pa
     async def flow() -> str:
         return "plain"
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(task_id, "go")
         wrong = "flow takes no ctx with this payload, and the task has begun with one"
-        assert await it.held(task_id) == wrong
+        assert await harness.held(task_id) == wrong
         await app.retry_task(task_id)
-        assert result(await it.ended(task_id)) == "plain"
+        assert result(await harness.ended(task_id)) == "plain"
 
 
 @ON_ASYNCIO
@@ -488,12 +488,12 @@ async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_ret
     @app.workflow("flow")
     async def flow(ctx: TaskContext, city: str) -> None: ...
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         await app.signal(task_id, "go")
         wrong = "the payload does not fit flow: Object missing required field `city`"
-        assert await it.held(task_id) == wrong
+        assert await harness.held(task_id) == wrong
         await app.retry_task(task_id)
-        assert failure(await it.ended(task_id)) == ("VALIDATION_ERROR", wrong)
+        assert failure(await harness.ended(task_id)) == ("VALIDATION_ERROR", wrong)
 
 
 # Events of a task
@@ -515,8 +515,8 @@ async def test_task_reads_the_stream_of_all_attempts_and_turns(tmp_path):
         assert len(await ctx.events(limit=2)) == 2
         return [event.type for event in events]
 
-    async with lab(App(), tmp_path) as it:
-        types = result(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        types = result(await run(harness, turn))
         counted = ("STEP_COMPLETED", "NOTE", "TURN_ENTERED", "TURN_CONTINUED", "TURN_SUSPENDED")
         assert [type_ for type_ in types if type_ in counted] == [
             "STEP_COMPLETED",
@@ -535,6 +535,6 @@ async def test_stream_of_a_task_has_no_events_of_other_tasks(tmp_path):
         await ctx.note("mine", ctx.task_id)
         return [event.data["data"] for event in await ctx.events() if event.type == "NOTE"]
 
-    async with lab(App(), tmp_path) as it:
-        ids = [await begin(it, turn) for _ in range(3)]
-        assert [result(await it.ended(task_id)) for task_id in ids] == [[task_id] for task_id in ids]
+    async with lab(App(), tmp_path) as harness:
+        ids = [await begin(harness, turn) for _ in range(3)]
+        assert [result(await harness.ended(task_id)) for task_id in ids] == [[task_id] for task_id in ids]

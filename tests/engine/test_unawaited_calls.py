@@ -73,15 +73,15 @@ async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_
         CALLS[name](ctx)
         return "done"
 
-    async with lab(build_app(counting), tmp_path) as it:
+    async with lab(build_app(counting), tmp_path) as harness:
         for name, call in CALLS.items():
-            row = await run(it, partial(turn_of, name=name), max_attempts=1)
+            row = await run(harness, partial(turn_of, name=name), max_attempts=1)
             place = f"{__file__}:{call.__code__.co_firstlineno} in <lambda>"
             assert failure(row) == (
                 "INTERNAL_AGENT_ERROR",
                 f"{name}(…) at {place} was not awaited, so it did nothing. Write: await {name}(…)",
             )
-            assert it.response(row["trigger_id"])["error"]["details"]["where"] == [place]
+            assert harness.response(row["trigger_id"])["error"]["details"]["where"] == [place]
             assert counting.calls == []
 
 
@@ -91,8 +91,8 @@ async def test_child_result_without_await_fails_the_attempt(tmp_path):
         child = await ctx.start_child("other")
         child.result()  # type: ignore[unused-coroutine]
 
-    async with lab(build_app(Counting()), tmp_path) as it:
-        assert failure(await run(it, turn, max_attempts=1))[1].startswith("child.result(…) at ")
+    async with lab(build_app(Counting()), tmp_path) as harness:
+        assert failure(await run(harness, turn, max_attempts=1))[1].startswith("child.result(…) at ")
 
 
 @pytest.mark.anyio
@@ -101,8 +101,8 @@ async def test_ctx_call_without_await_fails_the_attempt_despite_continue(tmp_pat
         ctx.step("price", nothing)  # type: ignore[unused-coroutine]
         return Continue(1)
 
-    async with lab(build_app(Counting()), tmp_path) as it:
-        row = await run(it, turn, max_attempts=1)
+    async with lab(build_app(Counting()), tmp_path) as harness:
+        row = await run(harness, turn, max_attempts=1)
     assert failure(row)[0] == "INTERNAL_AGENT_ERROR"
     assert (row["turn"], row["state_json"]) == (1, "null")
 
@@ -120,8 +120,8 @@ async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps
             await late
         return done
 
-    async with lab(build_app(counting), tmp_path) as it:
-        assert result(await run(it, turn, max_attempts=3)) == 7
+    async with lab(build_app(counting), tmp_path) as harness:
+        assert result(await run(harness, turn, max_attempts=3)) == 7
     assert counting.calls == [(7,)]
 
 
@@ -147,9 +147,9 @@ async def test_asyncio_task_of_a_ctx_call_counts_as_awaited_once_begun(tmp_path,
     async def forget(ctx: TaskContext) -> None:
         kept.append(asyncio.create_task(ctx.step("price", nothing)))
 
-    async with lab(build_app(Counting()), tmp_path) as it:
-        assert result(await run(it, race, max_attempts=1)) == ["quick"]
-        assert "was not awaited" in failure(await run(it, forget, max_attempts=1))[1]
+    async with lab(build_app(Counting()), tmp_path) as harness:
+        assert result(await run(harness, race, max_attempts=1)) == ["quick"]
+        assert "was not awaited" in failure(await run(harness, forget, max_attempts=1))[1]
         await asyncio.wait(kept)
         assert kept[0].exception() is not None
 
@@ -168,8 +168,8 @@ async def test_ctx_call_awaited_later_or_in_a_task_group_counts_as_awaited(tmp_p
             await ctx.step("many", counting, 3, key=str(number))
         return [await late, [event.type for event in await ctx.events()].count("NOTE")]
 
-    async with lab(build_app(counting), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(build_app(counting), tmp_path) as harness:
+        row = await run(harness, turn)
     assert json.loads(row["result_json"]) == [1, 2]
 
 
@@ -181,5 +181,5 @@ async def test_ctx_call_left_by_a_suspended_turn_does_not_replace_the_turn_error
         await late
         raise ValueError("its own")
 
-    async with lab(build_app(Counting()), tmp_path) as it:
-        assert failure(await run(it, turn, max_attempts=1))[1] == "its own"
+    async with lab(build_app(Counting()), tmp_path) as harness:
+        assert failure(await run(harness, turn, max_attempts=1))[1] == "its own"

@@ -38,23 +38,25 @@ async def wait_for_first(ctx: TaskContext) -> First:
     )
 
 
-async def child_id(it: Lab) -> str:
-    await it.until(lambda: len(it.rows("SELECT 1 FROM waits WHERE event = 'end' AND status = 'WAITING'")) == 1)
-    [row] = it.rows("SELECT id FROM tasks WHERE workflow = 'part'")
+async def child_id(harness: Lab) -> str:
+    await harness.until(
+        lambda: len(harness.rows("SELECT 1 FROM waits WHERE event = 'end' AND status = 'WAITING'")) == 1
+    )
+    [row] = harness.rows("SELECT id FROM tasks WHERE workflow = 'part'")
     return str(row["id"])
 
 
-async def signal(it: Lab, task_id: str) -> None:
-    await it.app.signal(task_id, "paid", {"amount": 3})
+async def signal(harness: Lab, task_id: str) -> None:
+    await harness.app.signal(task_id, "paid", {"amount": 3})
 
 
-async def answer(it: Lab, task_id: str) -> None:
-    [question] = await it.app.questions()
-    await it.app.answer(question.id, "no", answered_by="ada")
+async def answer(harness: Lab, task_id: str) -> None:
+    [question] = await harness.app.questions()
+    await harness.app.answer(question.id, "no", answered_by="ada")
 
 
-async def end_child(it: Lab, task_id: str) -> None:
-    await it.app.signal(await child_id(it), "end")
+async def end_child(harness: Lab, task_id: str) -> None:
+    await harness.app.signal(await child_id(harness), "end")
 
 
 async def test_second_wait_any_of_a_turn_has_its_own_alternatives(tmp_path):
@@ -63,16 +65,16 @@ async def test_second_wait_any_of_a_turn_has_its_own_alternatives(tmp_path):
         second = await ctx.wait_any({"b": Event("c"), "d": Event("d")})
         return [first.name, second.name]
 
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
         for event, status in (("b", "WAITING"), ("d", "DONE")):
-            await it.app.signal(task_id, event)
-            await it.idle_window()
-            await it.idle()
-            assert it.task(task_id)["status"] == status
+            await harness.app.signal(task_id, event)
+            await harness.idle_window()
+            await harness.idle()
+            assert harness.task(task_id)["status"] == status
 
-        assert result(it.task(task_id)) == ["b", "d"]
+        assert result(harness.task(task_id)) == ["b", "d"]
 
 
 @pytest.mark.parametrize(
@@ -84,28 +86,30 @@ async def test_second_wait_any_of_a_turn_has_its_own_alternatives(tmp_path):
     ],
 )
 async def test_first_alternative_to_occur_ends_the_others(tmp_path, end_wait, name, value):
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, wait_for_first)
-        await it.waiting(task_id)
-        await child_id(it)
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, wait_for_first)
+        await harness.waiting(task_id)
+        await child_id(harness)
 
-        await end_wait(it, task_id)
+        await end_wait(harness, task_id)
 
-        await it.until(lambda: it.task(task_id)["status"] == "DONE")
-        assert result(it.task(task_id)) == [name, value]
-        ends = {row["name"].removeprefix("wait_any#1/"): row["resolved_by"] for row in it.rows(WAITS)}
+        await harness.until(lambda: harness.task(task_id)["status"] == "DONE")
+        assert result(harness.task(task_id)) == [name, value]
+        ends = {row["name"].removeprefix("wait_any#1/"): row["resolved_by"] for row in harness.rows(WAITS)}
         assert {each for each, by in ends.items() if by == "end"} == {"paid", "answer", "child", "late"} - {name}
-        assert it.rows(QUESTIONS) == [{"question": "Go on?", "status": "ANSWERED" if name == "answer" else "WITHDRAWN"}]
+        assert harness.rows(QUESTIONS) == [
+            {"question": "Go on?", "status": "ANSWERED" if name == "answer" else "WITHDRAWN"}
+        ]
 
 
 async def test_timer_ends_the_wait_when_no_other_alternative_occurs(tmp_path):
     async def turn(ctx: TaskContext) -> First:
         return await ctx.wait_any({"paid": Event("paid"), "long": Timer(3600), "short": Timer(0.05)})
 
-    async with lab(build_app(), tmp_path) as it:
-        assert result(await run(it, turn)) == ["short", None]
-        assert {row["resolved_by"] for row in it.rows(WAITS)} == {"timer", "end"}
-        assert it.rows("SELECT status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
+    async with lab(build_app(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["short", None]
+        assert {row["resolved_by"] for row in harness.rows(WAITS)} == {"timer", "end"}
+        assert harness.rows("SELECT status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
 async def test_first_named_of_two_events_ends_the_wait_and_the_other_event_is_kept(tmp_path):
@@ -114,27 +118,27 @@ async def test_first_named_of_two_events_ends_the_wait_and_the_other_event_is_ke
         first = await ctx.wait_any({"b": Event("b"), "a": Event("a")})
         return [*first, await ctx.wait_for("a")]
 
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
-        await it.app.signal(task_id, "a", 1)
-        await it.app.signal(task_id, "b", 2)
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
+        await harness.app.signal(task_id, "a", 1)
+        await harness.app.signal(task_id, "b", 2)
 
-        await it.until(lambda: it.task(task_id)["status"] == "DONE")
-        assert result(it.task(task_id)) == ["b", 2, 1]
+        await harness.until(lambda: harness.task(task_id)["status"] == "DONE")
+        assert result(harness.task(task_id)) == ["b", 2, 1]
 
 
 async def test_wait_any_in_a_loop_waits_again(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return [(await ctx.wait_any({"item": Event("item"), "late": Timer("1h")})).value for _ in range(3)]
 
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, turn)
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
         for number in range(3):
-            await it.app.signal(task_id, "item", number)
+            await harness.app.signal(task_id, "item", number)
 
-        await it.until(lambda: it.task(task_id)["status"] == "DONE")
-        assert result(it.task(task_id)) == [0, 1, 2]
+        await harness.until(lambda: harness.task(task_id)["status"] == "DONE")
+        assert result(harness.task(task_id)) == [0, 1, 2]
 
 
 async def test_child_that_fails_first_raises(tmp_path):
@@ -146,26 +150,26 @@ async def test_child_that_fails_first_raises(tmp_path):
             return f"{failed.details['status']} {failed.details['code']}"
         return "no"
 
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.app.signal(await child_id(it), "end")
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.app.signal(await child_id(harness), "end")
 
-        await it.until(lambda: it.task(task_id)["status"] == "DONE")
-        assert result(it.task(task_id)) == "FAILED VALIDATION_ERROR"
+        await harness.until(lambda: harness.task(task_id)["status"] == "DONE")
+        assert result(harness.task(task_id)) == "FAILED VALIDATION_ERROR"
 
 
 async def test_cancelled_task_ends_every_alternative(tmp_path):
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, wait_for_first)
-        await it.waiting(task_id)
-        await child_id(it)
-        await it.app.cancel_task(task_id)
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, wait_for_first)
+        await harness.waiting(task_id)
+        await child_id(harness)
+        await harness.app.cancel_task(task_id)
 
-        assert it.task(task_id)["status"] == "CANCELLED"
-        assert [row["resolved_by"] for row in it.rows(f"SELECT * FROM ({WAITS}) WHERE name LIKE 'wait_any%'")] == [
+        assert harness.task(task_id)["status"] == "CANCELLED"
+        assert [row["resolved_by"] for row in harness.rows(f"SELECT * FROM ({WAITS}) WHERE name LIKE 'wait_any%'")] == [
             "end"
         ] * 4
-        assert it.rows(QUESTIONS) == [{"question": "Go on?", "status": "WITHDRAWN"}]
+        assert harness.rows(QUESTIONS) == [{"question": "Go on?", "status": "WITHDRAWN"}]
 
 
 REFUSED: list[tuple[Any, str]] = [
@@ -184,12 +188,12 @@ async def test_alternatives_that_cannot_be_waited_for_are_refused(tmp_path):
     async def turn_of(ctx: TaskContext, alternatives: Any) -> None:
         await ctx.wait_any(alternatives)
 
-    async with lab(build_app(), tmp_path) as it:
+    async with lab(build_app(), tmp_path) as harness:
         for alternatives, reason in REFUSED:
-            code, message = failure(await run(it, partial(turn_of, alternatives=alternatives)))
+            code, message = failure(await run(harness, partial(turn_of, alternatives=alternatives)))
             assert code == "VALIDATION_ERROR", reason
             assert reason in message
-            assert it.rows(WAITS) == [], reason
+            assert harness.rows(WAITS) == [], reason
 
 
 async def test_alternative_that_came_first_must_still_be_named(tmp_path):
@@ -199,13 +203,13 @@ async def test_alternative_that_came_first_must_still_be_named(tmp_path):
         event, time = next(names)
         await ctx.wait_any({event: Event("paid"), time: Timer("1h")})
 
-    async with lab(build_app(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
-        await it.app.signal(task_id, "paid")
+    async with lab(build_app(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
+        await harness.app.signal(task_id, "paid")
 
-        await it.until(lambda: it.task(task_id)["status"] == "FAILED")
-        assert failure(it.task(task_id))[0] == "STEP_CONFLICT"
+        await harness.until(lambda: harness.task(task_id)["status"] == "FAILED")
+        assert failure(harness.task(task_id))[0] == "STEP_CONFLICT"
 
 
 async def test_concurrent_task_of_a_turn_cannot_wait(tmp_path):
@@ -216,5 +220,5 @@ async def test_concurrent_task_of_a_turn_cannot_wait(tmp_path):
     async def other_task(ctx: TaskContext) -> None:
         await ctx.wait_any({"late": Timer("1h")}, key="other")
 
-    async with lab(build_app(), tmp_path) as it:
-        assert "await it in the turn's own task" in failure(await run(it, turn))[1]
+    async with lab(build_app(), tmp_path) as harness:
+        assert "await it in the turn's own task" in failure(await run(harness, turn))[1]

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.anyio
 async def nothing() -> None: ...
 
 
-async def wait_for_rows(it: Lab, sql: str, count: int) -> None:
+async def wait_for_rows(harness: Lab, sql: str, count: int) -> None:
     """Wait until the query returns the given number of rows."""
-    await it.until(lambda: len(it.rows(sql)) == count)
+    await harness.until(lambda: len(harness.rows(sql)) == count)
 
 
 # Suspension
@@ -59,8 +59,8 @@ async def test_suspended_turn_unwinds_all_code_and_is_entered_again_from_the_top
         finally:
             seen.append("sibling")
 
-    async with lab(App(), tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        result(await run(harness, turn))
         assert (seen[0], seen[-1]) == ("enters FIRST", "outer")
         assert seen.count("enters TIMER") == 1
         assert (seen.count("inner"), seen.count("outer")) == (2, 2)
@@ -78,13 +78,13 @@ async def test_waiting_turn_leaves_no_object_in_memory(tmp_path):
         alive.append(weakref.ref(large))
         await ctx.wait_for("never")
 
-    async with lab(App(), tmp_path) as it:
-        ids = [await begin(it, turn) for _ in range(5)]
+    async with lab(App(), tmp_path) as harness:
+        ids = [await begin(harness, turn) for _ in range(5)]
         for task_id in ids:
-            await it.waiting(task_id)
-        await it.idle()
+            await harness.waiting(task_id)
+        await harness.idle()
 
-        assert it.engine.running == 0
+        assert harness.engine.running == 0
         gc.collect()
         assert [ref() for ref in alive] == [None] * 5
 
@@ -129,7 +129,7 @@ async def note_after_suspension(ctx: TaskContext) -> None:
 
 
 async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_path):
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for turn in (
             ignore_suspension,
             continue_after_suspension,
@@ -137,13 +137,13 @@ async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_pat
             wait_after_suspension,
             note_after_suspension,
         ):
-            row = await run(it, turn)
+            row = await run(harness, turn)
 
             assert failure(row) == (
                 "INTERNAL_AGENT_ERROR",
                 "the workflow went on after sleep#1 had suspended it: let BaseException pass",
             ), turn
-            assert it.rows("SELECT * FROM waits") == [], turn
+            assert harness.rows("SELECT * FROM waits") == [], turn
             assert row["turn"] == 1, turn
 
 
@@ -155,8 +155,8 @@ async def test_suspension_is_not_caught_by_except_exception(tmp_path):
             return "caught"
         return "waited"
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "waited"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "waited"
 
 
 async def test_suspended_turn_does_not_fail_when_a_sibling_is_about_to_begin_a_step(tmp_path):
@@ -176,9 +176,9 @@ async def test_suspended_turn_does_not_fail_when_a_sibling_is_about_to_begin_a_s
             await ctx.sleep(0)
         return str(ctx.resume)
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "TIMER"
-        assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers")] == [1, 1]
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "TIMER"
+        assert [row["attempts"] for row in harness.rows("SELECT attempts FROM triggers")] == [1, 1]
 
 
 async def test_sibling_steps_of_a_suspended_turn_are_kept_if_completed_or_run_again(tmp_path):
@@ -209,8 +209,8 @@ async def test_sibling_steps_of_a_suspended_turn_are_kept_if_completed_or_run_ag
             await ctx.sleep(0)
         return got
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == ["quick", "slow"]
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == ["quick", "slow"]
         assert ran.count("quick") == 1
 
 
@@ -237,14 +237,14 @@ async def test_plain_sibling_step_is_recorded_before_a_suspended_turn_ends(tmp_p
             await ctx.sleep(0)
         return got[0]
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
         await anyio.to_thread.run_sync(inside.wait)
-        await it.idle_window()
-        assert it.rows("SELECT * FROM waits") == []
+        await harness.idle_window()
+        assert harness.rows("SELECT * FROM waits") == []
         proceed.set()
 
-        assert result(await it.ended(task_id)) == 1
+        assert result(await harness.ended(task_id)) == 1
         assert ran == [1]
 
 
@@ -262,17 +262,17 @@ async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
             got.append(("", await ctx.wait_for("word")))
         return sorted(got)
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
         for n in range(4):
-            await it.waiting(task_id)
-            await it.app.signal(task_id, "word", n)
-            await wait_for_rows(it, "SELECT 1 FROM waits WHERE status = 'RESOLVED'", n + 1)
-        got = result(await it.ended(task_id))
+            await harness.waiting(task_id)
+            await harness.app.signal(task_id, "word", n)
+            await wait_for_rows(harness, "SELECT 1 FROM waits WHERE status = 'RESOLVED'", n + 1)
+        got = result(await harness.ended(task_id))
 
         assert [pair for pair in got if not pair[0]] == [["", 2], ["", 3]]
         assert sorted(value for key, value in got if key) == [0, 1]
-        names = {row["name"] for row in it.rows("SELECT name FROM waits")}
+        names = {row["name"] for row in harness.rows("SELECT name FROM waits")}
         assert names == {"wait_for:a", "wait_for:b", "wait_for#1", "wait_for#2"}
 
 
@@ -288,13 +288,13 @@ async def test_wait_returns_the_same_event_payload_at_each_re_entry(tmp_path):
             await ctx.sleep(0)
         return got
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
         for n in range(3):
-            await wait_for_rows(it, "SELECT 1 FROM waits WHERE kind = 'event'", n + 1)
-            await it.waiting(task_id)
-            await it.app.signal(task_id, "word", {"n": n})
-        assert result(await it.ended(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
+            await wait_for_rows(harness, "SELECT 1 FROM waits WHERE kind = 'event'", n + 1)
+            await harness.waiting(task_id)
+            await harness.app.signal(task_id, "word", {"n": n})
+        assert result(await harness.ended(task_id)) == [{"n": 0}, {"n": 1}, {"n": 2}]
         assert entered == [
             [],
             [{"n": 0}],
@@ -310,8 +310,8 @@ async def test_wait_key_used_twice_in_a_turn_is_refused(tmp_path):
         await ctx.sleep(0, key="nap")
         await ctx.sleep(0, key="nap")
 
-    async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        code, message = failure(await run(harness, turn))
         assert (code, message.split(":")[0]) == ("STEP_CONFLICT", "sleep nap was used before in this turn")
 
 
@@ -340,11 +340,11 @@ async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path):
             group.start_soon(sibling)
         return refused
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for name, ask in CONCURRENT_CALLS.items():
-            [refused] = result(await run(it, partial(turn_of, ask=ask)))
+            [refused] = result(await run(harness, partial(turn_of, ask=ask)))
             assert "in a task beside the turn's own needs key=" in refused, name
-            assert it.rows("SELECT * FROM waits") == [], name
+            assert harness.rows("SELECT * FROM waits") == [], name
 
 
 KEYED: dict[str, Ask] = {
@@ -359,12 +359,12 @@ async def test_keyed_wait_in_a_concurrent_task_cannot_suspend_the_turn(tmp_path)
         async with anyio.create_task_group() as group:
             group.start_soon(ask, ctx)
 
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for name, ask in KEYED.items():
-            code, message = failure(await run(it, partial(turn_of, ask=ask)))
+            code, message = failure(await run(harness, partial(turn_of, ask=ask)))
             assert code == "VALIDATION_ERROR", name
             assert message.endswith("suspends the whole turn: await it in the turn's own task, not in one beside it")
-            assert it.rows("SELECT * FROM waits") == [], name
+            assert harness.rows("SELECT * FROM waits") == [], name
 
 
 async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path):
@@ -386,9 +386,9 @@ async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path)
                 group.start_soon(sibling, n)
         return sorted(got)
 
-    async with lab(app, tmp_path) as it:
-        assert result(await run(it, turn)) == [0, 1, 2]
-        await it.until(lambda: len(it.rows("SELECT 1 FROM triggers WHERE workflow = 'other'")) == 3)
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, turn)) == [0, 1, 2]
+        await harness.until(lambda: len(harness.rows("SELECT 1 FROM triggers WHERE workflow = 'other'")) == 3)
 
 
 # Refused waits
@@ -429,15 +429,15 @@ INVALID_WAITS: list[tuple[Ask, str]] = [
 
 @ON_ASYNCIO
 async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
-    async with lab(App(), tmp_path) as it:
+    async with lab(App(), tmp_path) as harness:
         for ask, refusal in INVALID_WAITS:
 
             async def turn(ctx: TaskContext, ask: Ask = ask) -> None:
                 await ask(ctx)
 
-            code, message = failure(await run(it, turn))
+            code, message = failure(await run(harness, turn))
             assert (code, message[: len(refusal)]) == ("VALIDATION_ERROR", refusal)
-        assert it.rows("SELECT * FROM waits") == []
+        assert harness.rows("SELECT * FROM waits") == []
 
 
 # Causes of a wake-up
@@ -459,16 +459,16 @@ async def test_turn_resume_names_the_cause_of_each_wake_up(tmp_path):
         await (await ctx.start_child("child")).result()
         return [event.data["data"] for event in await ctx.events() if event.type == "NOTE"]
 
-    async with lab(app, tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE event = 'word'")))
-        await it.waiting(task_id)
+    async with lab(app, tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM waits WHERE event = 'word'")))
+        await harness.waiting(task_id)
         await app.signal(task_id, "word")
-        await it.until(lambda: bool(it.rows("SELECT 1 FROM waits WHERE event = 'message'")))
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM waits WHERE event = 'message'")))
         await app.signal(task_id, "message", {"text": "hi"})
-        await app.answer((await it.question())["id"], "yes", answered_by="ada")
+        await app.answer((await harness.question())["id"], "yes", answered_by="ada")
 
-        causes = result(await it.ended(task_id))
+        causes = result(await harness.ended(task_id))
         assert causes == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
 
 
@@ -484,16 +484,16 @@ async def test_wait_returns_the_default_on_timeout_and_the_payload_on_an_event(t
             await ctx.ask("Fourth?", timeout=60, default="nobody"),
         ]
 
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
         for n in range(4):
-            await wait_for_rows(it, "SELECT 1 FROM waits", n + 1)
+            await wait_for_rows(harness, "SELECT 1 FROM waits", n + 1)
             if n == 2:
-                await it.app.signal(task_id, "third")  # a signal without a payload
+                await harness.app.signal(task_id, "third")  # a signal without a payload
             else:
                 clock.advance(60)
-                it.engine.ring(schedules=False)
-        assert result(await it.ended(task_id)) == [None, {"none": True}, None, "nobody"]
+                harness.engine.ring(schedules=False)
+        assert result(await harness.ended(task_id)) == [None, {"none": True}, None, "nobody"]
 
 
 @ON_ASYNCIO
@@ -507,13 +507,13 @@ async def test_sleep_ends_at_the_due_time_and_not_before(tmp_path):
         await ctx.sleep_until(datetime.fromtimestamp(NEW_YEAR + 7200, UTC))
         woken.append(clock.now() - NEW_YEAR)
 
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
         for seconds in (0, 3599, 1, 3599, 1):
             clock.advance(seconds)
-            await it.idle_window()
-            await it.idle()
-        await it.ended(task_id)
+            await harness.idle_window()
+            await harness.idle()
+        await harness.ended(task_id)
         assert woken == [3600, 7200, 7200]
 
 
@@ -524,8 +524,8 @@ async def test_wait_until_a_past_time_ends_at_once(tmp_path):
         await ctx.sleep(0)
         return str(await ctx.wait_for("never", timeout=0, default="none"))
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "none"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "none"
 
 
 # After the turn
@@ -537,8 +537,8 @@ async def test_ctx_is_refused_after_the_turn_is_over(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         kept.append(ctx)
 
-    async with lab(App(), tmp_path) as it:
-        result(await run(it, turn))
+    async with lab(App(), tmp_path) as harness:
+        result(await run(harness, turn))
         [ctx] = kept
         uses: list[Callable[[], Any]] = [
             lambda: ctx.step("late", nothing),
@@ -554,7 +554,7 @@ async def test_ctx_is_refused_after_the_turn_is_over(tmp_path):
         for use in uses:
             with pytest.raises(StateRefused, match="the turn is over"):
                 await use()
-        assert len(it.rows("SELECT 1 FROM triggers")) == 1
+        assert len(harness.rows("SELECT 1 FROM triggers")) == 1
 
 
 # Concurrent changes
@@ -574,9 +574,9 @@ def run_at_failpoint(monkeypatch: pytest.MonkeyPatch) -> Callable[[Failpoint, Ca
     return arm
 
 
-def change_from_outside(it: Lab, change: Callable[[VirtualCore], Any]) -> None:
+def change_from_outside(harness: Lab, change: Callable[[VirtualCore], Any]) -> None:
     """Apply a change as another process does."""
-    core = VirtualCore(it.path, VirtualClock())
+    core = VirtualCore(harness.path, VirtualClock())
     try:
         change(core)
     finally:
@@ -587,14 +587,14 @@ async def test_task_cancelled_during_the_suspension_does_not_wait(tmp_path, run_
     async def turn(ctx: TaskContext) -> None:
         run_at_failpoint(
             Failpoint.TURN_SUSPENDED,
-            lambda: change_from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)),
+            lambda: change_from_outside(harness, lambda core: core.do(core.tasks.cancel, ctx.task_id)),
         )
         await ctx.wait_for("never")
 
-    async with lab(App(), tmp_path) as it:
-        row = await run(it, turn)
+    async with lab(App(), tmp_path) as harness:
+        row = await run(harness, turn)
         assert (row["status"], row["error_code"]) == ("CANCELLED", "WORKFLOW_ABORTED")
-        assert it.rows("SELECT * FROM waits") == []
+        assert harness.rows("SELECT * FROM waits") == []
 
 
 @pytest.mark.parametrize("point", [Failpoint.TURN_SUSPENDED, Failpoint.SETTLE_BEGUN])
@@ -602,11 +602,13 @@ async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, 
     async def turn(ctx: TaskContext) -> Any:
         if ctx.resume == "FIRST":
             signal = (ctx.task_id, "word", "in time")
-            run_at_failpoint(point, lambda: change_from_outside(it, lambda core: core.do(core.tasks.signal, *signal)))
+            run_at_failpoint(
+                point, lambda: change_from_outside(harness, lambda core: core.do(core.tasks.signal, *signal))
+            )
         return await ctx.wait_for("word")
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "in time"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "in time"
 
 
 @ON_ASYNCIO
@@ -623,15 +625,15 @@ async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, run
     async def turn(ctx: TaskContext) -> list[Any]:
         return [await ctx.ask("Go on?", ["yes", "no"], timeout=60, default="no"), str(ctx.resume)]
 
-    async with lab(App(), tmp_path, clock=clock) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
-        await it.idle()
+    async with lab(App(), tmp_path, clock=clock) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
+        await harness.idle()
         clock.advance(60)
-        run_at_failpoint(Failpoint.CLAIM_COMMITTED, lambda: change_from_outside(it, answer))
-        it.engine.ring(schedules=False)
+        run_at_failpoint(Failpoint.CLAIM_COMMITTED, lambda: change_from_outside(harness, answer))
+        harness.engine.ring(schedules=False)
 
-        assert result(await it.ended(task_id)) == ["yes", "ANSWER"]
+        assert result(await harness.ended(task_id)) == ["yes", "ANSWER"]
         assert answered == [True]
 
 
@@ -639,13 +641,13 @@ async def test_concurrent_signals_end_a_wait_each_and_none_is_lost(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return sorted([await ctx.wait_for("word"), await ctx.wait_for("word")])
 
-    async with lab(App(), tmp_path) as it:
-        task_id = await begin(it, turn)
-        await it.waiting(task_id)
+    async with lab(App(), tmp_path) as harness:
+        task_id = await begin(harness, turn)
+        await harness.waiting(task_id)
         async with anyio.create_task_group() as group:
             for n in range(2):
-                group.start_soon(it.app.signal, task_id, "word", n)
-        assert result(await it.ended(task_id)) == [0, 1]
+                group.start_soon(harness.app.signal, task_id, "word", n)
+        assert result(await harness.ended(task_id)) == [0, 1]
 
 
 @ON_ASYNCIO
@@ -658,6 +660,6 @@ async def test_steps_before_a_wait_run_once_over_all_suspensions(tmp_path):
             await ctx.sleep(0)
         return await ctx.step("last", fetch, "last")
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == "last"
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == "last"
         assert fetch.calls == [(0,), (1,), (2,), (3,), (4,), ("last",)]

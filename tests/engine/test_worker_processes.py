@@ -38,20 +38,20 @@ async def running_turn(folder: Path, body: Body, **daemon: Any) -> AsyncIterator
     async def w(ctx: TaskContext) -> Any:
         return await body(ctx)
 
-    async with lab(app, folder, settings(**daemon)) as it:
-        yield it, await it.settled((await app.emit("w")).id)
+    async with lab(app, folder, settings(**daemon)) as harness:
+        yield harness, await harness.settled((await app.emit("w")).id)
 
 
 async def result_of(folder: Path, body: Body, **daemon: Any) -> Any:
-    async with running_turn(folder, body, **daemon) as (it, row):
+    async with running_turn(folder, body, **daemon) as (harness, row):
         assert row["status"] == "DONE", row
-        return it.response(row["id"])["payload"]
+        return harness.response(row["id"])["payload"]
 
 
 async def error_of(folder: Path, body: Body) -> dict[str, Any]:
-    async with running_turn(folder, body) as (it, row):
+    async with running_turn(folder, body) as (harness, row):
         assert row["status"] in ("DEAD", "FAILED"), row
-        error: dict[str, Any] = it.response(row["id"])["error"]
+        error: dict[str, Any] = harness.response(row["id"])["error"]
         return error
 
 
@@ -159,10 +159,10 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
         total: int = (await ctx.step("after", functions.add, 1, 2, executor="process")).total
         return total
 
-    async with running_turn(tmp_path, body, worker_processes=1) as (it, row):
+    async with running_turn(tmp_path, body, worker_processes=1) as (harness, row):
         assert row["status"] == "DONE", row
         begun = read_pids(pids)
-        await it.until(lambda: not any(map(functions.is_alive, begun)))
+        await harness.until(lambda: not any(map(functions.is_alive, begun)))
 
     assert begun
     assert min(delays) < 0.1, delays
@@ -189,12 +189,12 @@ async def test_step_in_a_process_is_killed_with_its_task(tmp_path, end):
     async def w(ctx: TaskContext) -> None:
         await ctx.step("s", functions.hang, str(pids), executor="process")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         task = (await app.emit("w")).id
         if end == "cancel":
-            await it.until(pids.exists)
+            await harness.until(pids.exists)
             await app.cancel_task(task)
-        row = await it.ended(task)
+        row = await harness.ended(task)
         assert not any(map(functions.is_alive, read_pids(pids)))
 
     expected = ("CANCELLED", "WORKFLOW_ABORTED") if end == "cancel" else ("FAILED", "AGENT_TIMEOUT")
@@ -213,9 +213,9 @@ async def test_duration_of_a_step_in_a_process_is_on_record(tmp_path):
             await anyio.sleep(0.2)
             go.touch()
 
-    async with running_turn(tmp_path, body) as (it, row):
+    async with running_turn(tmp_path, body) as (harness, row):
         assert row["status"] == "DONE", row
-        [done] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_COMPLETED'")
+        [done] = harness.rows("SELECT payload_json FROM events WHERE type = 'STEP_COMPLETED'")
 
     assert json.loads(done["payload_json"])["latency_ms"] >= 200
 
@@ -225,9 +225,9 @@ async def test_step_in_a_process_that_dies_is_retried_by_its_policy(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         return await ctx.step("s", functions.die_once, str(tmp_path / "died"), executor="process", retry=AT_ONCE)
 
-    async with running_turn(tmp_path, body) as (it, row):
-        assert it.response(row["id"])["payload"] == "alive"
-        [failed] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
+    async with running_turn(tmp_path, body) as (harness, row):
+        assert harness.response(row["id"])["payload"] == "alive"
+        [failed] = harness.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
 
     assert json.loads(failed["payload_json"])["error"].startswith("the worker process of step s was killed by SIGKILL")
 
@@ -248,10 +248,10 @@ async def test_failure_in_a_process_has_its_type_and_place_on_record(tmp_path):
     async def w(ctx: TaskContext, name: str) -> None:
         await ctx.step("s", getattr(functions, name), executor="process")
 
-    async with lab(app, tmp_path, settings(worker_processes=1)) as it:
+    async with lab(app, tmp_path, settings(worker_processes=1)) as harness:
         for name, kind in (("raise_key", "KeyError"), ("raise_holder", "Holder")):
-            row = await it.settled((await app.emit("w", {"name": name})).id)
-            error = it.response(row["id"])["error"]
+            row = await harness.settled((await app.emit("w", {"name": name})).id)
+            error = harness.response(row["id"])["error"]
             assert (error["code"], error["details"]["exception_type"]) == ("INTERNAL_AGENT_ERROR", kind)
             assert any("process_functions.py" in place for place in error["details"]["where"]), error
 
@@ -351,14 +351,14 @@ async def running_workflow(
     """Run a workflow in a process and yield the lab and the id of the trigger."""
     app = App()
     app.workflow("w", executor="process", **options)(fn)
-    async with lab(app, folder) as it:
-        yield it, (await app.emit("w", payload, session_id="house")).id
+    async with lab(app, folder) as harness:
+        yield harness, (await app.emit("w", payload, session_id="house")).id
 
 
 async def settled(folder: Path, fn: Callable[..., Any], payload: dict[str, Any], **options: Any) -> Any:
-    async with running_workflow(folder, fn, payload, **options) as (it, trigger):
-        row = await it.settled(trigger)
-        return row, it.response(trigger)
+    async with running_workflow(folder, fn, payload, **options) as (harness, trigger):
+        row = await harness.settled(trigger)
+        return row, harness.response(trigger)
 
 
 @ON_ASYNCIO
@@ -386,8 +386,11 @@ async def test_workflow_in_a_process_that_is_always_killed_is_dead_with_the_code
 
 async def test_hanging_workflow_in_a_process_times_out_and_is_killed(tmp_path):
     pids = tmp_path / "pids"
-    async with running_workflow(tmp_path, functions.hang, {"file": str(pids)}, retry=ONCE, timeout=3) as (it, trigger):
-        row = await it.settled(trigger)
+    async with running_workflow(tmp_path, functions.hang, {"file": str(pids)}, retry=ONCE, timeout=3) as (
+        harness,
+        trigger,
+    ):
+        row = await harness.settled(trigger)
         assert not any(map(functions.is_alive, read_pids(pids)))
 
     assert (row["status"], row["error_code"]) == ("DEAD", "AGENT_TIMEOUT")
@@ -396,10 +399,10 @@ async def test_hanging_workflow_in_a_process_times_out_and_is_killed(tmp_path):
 
 async def test_cancelled_workflow_in_a_process_is_killed(tmp_path):
     pids = tmp_path / "pids"
-    async with running_workflow(tmp_path, functions.hang, {"file": str(pids)}) as (it, trigger):
-        await it.until(pids.exists)
-        await it.app.cancel(trigger)
-        row = await it.settled(trigger)
+    async with running_workflow(tmp_path, functions.hang, {"file": str(pids)}) as (harness, trigger):
+        await harness.until(pids.exists)
+        await harness.app.cancel(trigger)
+        row = await harness.settled(trigger)
         assert not any(map(functions.is_alive, read_pids(pids)))
 
     assert (row["status"], row["reason"]) == ("DONE", "cancelled")
@@ -420,11 +423,11 @@ async def test_workflow_in_a_process_keeps_the_meaning_of_its_end(tmp_path):
         app.workflow(fn.__name__, executor="process")(fn)
     responses: dict[str, Any] = {}
 
-    async with lab(app, tmp_path, settings(worker_processes=1)) as it:
+    async with lab(app, tmp_path, settings(worker_processes=1)) as harness:
         for fn, payload, expected in cases:
-            row = await it.settled((await app.emit(fn.__name__, payload)).id)
+            row = await harness.settled((await app.emit(fn.__name__, payload)).id)
             assert (row["status"], row["error_code"], row["attempts"]) == expected, (fn, row)
-            responses[fn.__name__] = it.response(row["id"])
+            responses[fn.__name__] = harness.response(row["id"])
 
     assert responses["make_lock"]["payload"] == {"result_unstored": "result: lock is not JSON"}
     assert responses["raise_no_page"]["error"]["details"] == {"number": 7}

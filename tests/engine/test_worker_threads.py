@@ -129,10 +129,10 @@ async def test_inline_functions_run_on_the_thread_of_the_loop(tmp_path):
     def plain() -> str:
         return record_call("plain")
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         assert await (await app.emit("task")).result() == ["inline", "thread", "task"]
         assert await (await app.emit("plain")).result() == "plain"
-        await it.idle()
+        await harness.idle()
 
     main_thread = threading.get_ident()
     assert seen["inline"] == (main_thread, "task")
@@ -160,10 +160,10 @@ async def test_inline_failures_end_as_failures(tmp_path):
     async def limited(ctx: TaskContext) -> None:
         await ctx.step("len", len, "abc", executor="inline", timeout=1)
 
-    async with lab(app, tmp_path) as it:
+    async with lab(app, tmp_path) as harness:
         errors = {}
         for name in ("task", "slow", "limited"):
-            row = await it.settled((await app.emit(name)).id)
+            row = await harness.settled((await app.emit(name)).id)
             errors[name] = row["error_message"]
 
     assert len(tries) == 1

@@ -83,9 +83,8 @@ def test_audit_subject_may_be_shortened_while_unambiguous(log):
 
 def test_audit_queries_use_an_index(core):
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NO_FILTER)
-    assert (
-        plan["detail"] == "SEARCH audit_log USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
-    )  # the search begins at the end
+    # SQLite searches from the end of the table.
+    assert plan["detail"] == "SEARCH audit_log USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NO_FILTER, subject="t-1")
     assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=? AND seq>? AND seq<?)"
 

@@ -192,5 +192,5 @@ async def test_bulk_producer_and_saturated_writer_both_make_progress(database):
             with anyio.fail_after(PATIENCE):
                 assert int(await anyio.to_thread.run_sync(bulk.stdout.readline)) >= bulk_rows
 
-    # How the two share the lock is measured in benchmarks/fairness.py: it depends on the machine's mood.
+    # benchmarks/fairness.py measures how the two share the lock, which depends on the machine.
     assert min(bulk_rows, daemon_commits) >= 100, (daemon_commits, bulk_rows)

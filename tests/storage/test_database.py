@@ -223,7 +223,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path, clock):
         Database(tmp_path / "file" / "agent.db", clock).connect()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize(
     ("locked", "method", "result"),
     [

@@ -172,7 +172,7 @@ def test_transaction_too_large_for_cache_and_disk_is_undone(database, disk):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["at the commit", "in the middle of a piece"])
-async def test_every_caller_of_a_batch_gets_the_full_disk_error_and_the_writer_continues(database, disk, size):
+async def test_full_disk_error_reaches_all_callers_of_a_batch_and_the_writer_continues(database, disk, size):
     errors: list[Exception] = []
     fatal: list[StorageError] = []
 
