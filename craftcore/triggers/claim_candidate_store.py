@@ -56,7 +56,7 @@ hours, not months."""
 
 
 HELD_UP = """
-SELECT seq, lane
+SELECT seq, lane, destination
   FROM (SELECT seq, lane, coalesce(workflow, '/' || source) AS destination,
                row_number() OVER (PARTITION BY lane ORDER BY due_at + ?2 * priority, priority, seq) AS place
           FROM triggers
@@ -67,8 +67,8 @@ SELECT seq, lane
  WHERE place = 1
    AND destination IN (SELECT value FROM json_each(?3))
 """
-"""The lanes whose first trigger goes to a full workflow, with that trigger. ?4 has the held sources, which hold up
-nothing."""
+"""The lanes whose first trigger goes to a full workflow, with that trigger and its destination. ?4 has the held
+sources, which hold up nothing."""
 
 
 class Budget(NamedTuple):
@@ -163,6 +163,7 @@ class CandidateStore:
         if budget is None and (held_sources or held_schedules):
             budget = NO_LIMITS
         lanes = set(busy_lanes)
+        full_before = [] if budget is None else BudgetUse(budget).at_limit
         while True:
             spending = None if budget is None else BudgetUse(budget)
             taken, more = _look(tx, now, weight, lanes, limit, before, held, spending)
@@ -170,10 +171,13 @@ class CandidateStore:
             if spending is None or not found or not (at_limit := spending.at_limit):
                 return list(taken), more
             bound = (now, weight, canonicalize(at_limit), held.sources)
-            held_up = {lane for seq, lane in tx.fetch_tuples(HELD_UP, bound) if seq not in taken}
+            waiting = {lane: place for seq, lane, place in tx.fetch_tuples(HELD_UP, bound) if seq not in taken}
+            held_up = set(waiting)
             if not held_up & found:
                 return list(taken), more
-            lanes |= held_up
+            # A trigger that must wait may have used the last place of another workflow: only the first one is certain.
+            lanes |= {lane for lane, place in waiting.items() if place in full_before}
+            lanes.add(next(lane for lane in taken.values() if lane is not None and lane in held_up))
 
     def next_due(self, tx: Reader, now: float) -> float | None:
         """Return when the next trigger that is not due yet becomes due; None when there is none."""

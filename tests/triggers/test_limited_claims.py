@@ -124,6 +124,20 @@ def test_lane_is_held_by_a_limit_and_not_by_a_hold(core, held, claimed):
     assert [claim.workflow for claim in claims] == claimed
 
 
+@pytest.mark.parametrize("has_more", [False, True], ids=["alone in its lane", "before another of its lane"])
+def test_slot_of_a_lane_that_must_wait_goes_to_another_lane(core, has_more):
+    """The second trigger of the lane waits for the first, whose workflow is full."""
+    emit(core, workflow="chat", session_id="waits")
+    emit(core, workflow="fetch", session_id="waits")
+    other = emit(core, workflow="fetch", session_id="other")
+    if has_more:
+        emit(core, workflow="free", session_id="other")
+
+    claims = claim_all(core, budget=budget_of(chat=0, fetch=1))
+
+    assert [claim.id for claim in claims] == [other.id]
+
+
 def test_poll_that_leaves_only_full_workflows_is_drained(core):
     """Otherwise the engine would poll again at once, without end."""
     for _ in range(3):
