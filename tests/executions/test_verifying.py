@@ -98,7 +98,7 @@ def columns(copy: Unguarded, table: str) -> dict[str, str]:
 
 def rows(copy: Unguarded, table: str) -> list[dict[str, Any]]:
     state = STATES.get(table, "''")
-    return copy.reader.fetch_all(f"SELECT *, {state} AS standing FROM {table}")
+    return copy.reader.fetch_all(f"SELECT *, {state} AS state FROM {table}")
 
 
 def row_condition(table: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -119,7 +119,7 @@ def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, An
         return first.area is Area.AUDIT and first.place is not None and first.place >= row["seq"]
     if record is None:
         return True
-    if row["standing"] == "closed":
+    if row["state"] == "closed":
         return bool(first.place == record["chain_seq"])
     return first.id is None or first.id.startswith(record["id"][:-1])
 
@@ -132,7 +132,7 @@ def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str
     kind = columns(copy, table)[column]
     changed = rows(copy, table)
     if table == "event_rows":
-        shapes = {(row["standing"], row["type"], *(value is None for value in row.values())): row for row in changed}
+        shapes = {(row["state"], row["type"], *(value is None for value in row.values())): row for row in changed}
         changed = list(shapes.values())
     for row in changed:
         condition, params = row_condition(table, row)
@@ -141,7 +141,7 @@ def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str
             values.append("NULL")
         for value in values:
             found = copy.faults(f"UPDATE {table} SET {column} = {value} WHERE {condition}", **params)
-            yield row["standing"], value, row, found
+            yield row["state"], value, row, found
 
 
 def _may_be_null(copy: Unguarded, table: str, column: str) -> bool:
@@ -185,7 +185,7 @@ CELLS = [
 
 
 def test_verify_fixture_has_records_of_every_state_and_all_are_sound(copy):
-    states = {row["standing"] for row in rows(copy, "executions")}
+    states = {row["state"] for row in rows(copy, "executions")}
 
     verification = Verification(copy.reader, NEW_YEAR)
 
@@ -241,12 +241,12 @@ def test_verify_finds_a_deleted_row_and_names_its_record_first(copy, table):
 
     for row in rows(copy, table):
         if found := delete(copy, table, row):
-            if table != "executions" or row["standing"] in ("closed", "stripped"):
+            if table != "executions" or row["state"] in ("closed", "stripped"):
                 assert is_named(found[0], table, row, record_of(copy, table, row)), (row, found)
         else:
             undetected.append(row)
 
-    assert {(table, row["standing"]) for row in undetected} == {key for key in UNDETECTED_DELETIONS if key[0] == table}
+    assert {(table, row["state"]) for row in undetected} == {key for key in UNDETECTED_DELETIONS if key[0] == table}
     if table == "event_rows":
         last = copy.reader.fetch_all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
         assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in undetected)
@@ -273,12 +273,12 @@ def test_verify_finds_a_deleted_record_unless_the_newest(copy):
 
     newest = max(rows(copy, "executions"), key=lambda row: row["seq"])
     assert undetected == [newest]
-    assert newest["standing"] == "open"
+    assert newest["state"] == "open"
 
 
 def closed_records(copy: Unguarded) -> list[dict[str, Any]]:
     """Return the closed records in the order of the chain."""
-    found = [row for row in rows(copy, "executions") if row["standing"] == "closed"]
+    found = [row for row in rows(copy, "executions") if row["state"] == "closed"]
     return sorted(found, key=lambda row: int(row["chain_seq"]))
 
 
@@ -370,7 +370,7 @@ def test_verify_finds_a_changed_text_of_events_and_names_its_record(texts, colum
 @pytest.mark.parametrize("state", ["open", "stripped", "before"])
 def test_verify_finds_a_damaged_text_of_events_in_any_record(texts, state):
     for row in rows(texts, "executions"):
-        if row["standing"] == state:
+        if row["state"] == state:
             found = texts.faults(
                 "UPDATE executions SET first_events = first_events || 'x' WHERE seq = :s", s=row["seq"]
             )
