@@ -1,1 +1,1 @@
-"""Broken variants of craftcore that its tests must notice: `python -m tests.mutants`."""
+"""Broken variants of craftcore that its tests must detect: `python -m tests.mutants`."""

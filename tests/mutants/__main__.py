@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: apply each mutant of the list, and check that a test notices it.
+"""`python -m tests.mutants`: apply each mutant of the list, and check that a test detects it.
 
 python -m tests.mutants [--only NAME …] [--jobs N] [--list]
 """

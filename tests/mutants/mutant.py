@@ -1,4 +1,4 @@
-"""The class of mutants: a small change of the code that breaks a promise, and the tests that must notice it."""
+"""The class of mutants: a small change of the code that breaks a promise, and the tests that must detect it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner: it applies each mutant to a copy of the code, and runs the tests that must notice it on the copy."""
+"""The runner: it applies each mutant to a copy of the code, and runs the tests that must detect it on the copy."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.support.commands import BY_HAND, READS, WORKS, line
 from tests.support.processes import APP, a_daemon, craftcore, until
 
 FOR_OTHERS = {"init", "systemd install"}
-"""Commands that write source, settings and units, which have no secrets. Other users may read and not write them."""
+"""Commands that write source, settings and units, which have no secrets. Other users may read but not write them."""
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ def shared() -> Iterator[Path]:
 
 
 STEP = 4
-"""Each attack runs before every fourth line, with its own offset. Together they cover all lines."""
+"""Each attack runs before every fourth line, with its own offset; together they cover all. The default runs fewer."""
 
 ALL_LINES = pytest.param(STEP, id="all lines", marks=pytest.mark.acceptance)
 
