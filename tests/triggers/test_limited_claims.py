@@ -67,6 +67,20 @@ SLOTS = st.fixed_dictionaries({name: st.sampled_from([0, 0, 1, 2, 4]) for name i
 BUSY = st.sets(st.sampled_from(["a", "b"]))
 
 
+@pytest.mark.parametrize("has_more", [False, True], ids=["alone in its lane", "before another of its lane"])
+def test_slot_of_a_lane_that_must_wait_goes_to_another_lane(core, has_more):
+    """The second trigger of the lane waits for the first, whose workflow is full."""
+    emit(core, workflow="chat", session_id="waits")
+    emit(core, workflow="fetch", session_id="waits")
+    other = emit(core, workflow="fetch", session_id="other")
+    if has_more:
+        emit(core, workflow="free", session_id="other")
+
+    claims = claim_all(core, budget=budget_of(chat=0, fetch=1))
+
+    assert [claim.id for claim in claims] == [other.id]
+
+
 @given(
     triggers=st.lists(st.tuples(SECONDS_FROM_NOW, TRIGGERS), max_size=40)
     | st.lists(st.tuples(st.integers(-9, 0), TRIGGERS), min_size=8, max_size=40),
@@ -122,20 +136,6 @@ def test_lane_is_held_by_a_limit_and_not_by_a_hold(core, held, claimed):
     claims = claim_all(core, budget=Budget({"mail": 0}, {}, held))
 
     assert [claim.workflow for claim in claims] == claimed
-
-
-@pytest.mark.parametrize("has_more", [False, True], ids=["alone in its lane", "before another of its lane"])
-def test_slot_of_a_lane_that_must_wait_goes_to_another_lane(core, has_more):
-    """The second trigger of the lane waits for the first, whose workflow is full."""
-    emit(core, workflow="chat", session_id="waits")
-    emit(core, workflow="fetch", session_id="waits")
-    other = emit(core, workflow="fetch", session_id="other")
-    if has_more:
-        emit(core, workflow="free", session_id="other")
-
-    claims = claim_all(core, budget=budget_of(chat=0, fetch=1))
-
-    assert [claim.id for claim in claims] == [other.id]
 
 
 def test_poll_that_leaves_only_full_workflows_is_drained(core):
