@@ -25,10 +25,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.everything")
     parser.add_argument("--seed", default=f"{datetime.now(UTC):%Y-%m-%d}", help="draw other cells (the day, in UTC)")
     parser.add_argument("--workers", default="auto", metavar="N", help="processes of pytest (auto)")
-    given = parser.parse_args()
-    print(f"The seed is {given.seed}: --seed {given.seed} repeats this choice of cells.", flush=True)
-    draw = ["--seed", given.seed]
-    spread = ["-n", given.workers, "--dist", "worksteal", "--durations=50", "--costs"]
+    args = parser.parse_args()
+    print(f"The seed is {args.seed}: --seed {args.seed} repeats this choice of cells.", flush=True)
+    draw = ["--seed", args.seed]
+    spread = ["-n", args.workers, "--dist", "worksteal", "--durations=50", "--costs"]
     with tempfile.TemporaryFile("w+") as booted:
         system_tests = [*PYTEST, "-m", "system and not campaign", *draw]
         with subprocess.Popen(system_tests, cwd=ROOT, stdout=booted, stderr=subprocess.STDOUT) as system:

@@ -44,15 +44,15 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="another word makes other orders (0)")
     parser.add_argument("--load", choices=LOADS, help="the same load in each run")
     parser.add_argument("tests", nargs="*", help="some tests instead of all")
-    given = parser.parse_args()
+    args = parser.parse_args()
     failures: defaultdict[str, list[str]] = defaultdict(list)
-    for number in range(1, given.runs + 1):
-        load = given.load or LOADS[(number - 1) % len(LOADS)]
-        order = f"{given.seed}-{number}"
-        began = time.monotonic()
+    for number in range(1, args.runs + 1):
+        load = args.load or LOADS[(number - 1) % len(LOADS)]
+        order = f"{args.seed}-{number}"
+        started = time.monotonic()
         with under(load) as (options, folder), tempfile.TemporaryFile("w+") as output:
             where = [] if folder is None else ["--basetemp", str(folder / "tests")]
-            command = [sys.executable, "-m", "pytest", "-rfE", "--shuffle", order, *options, *where, *given.tests]
+            command = [sys.executable, "-m", "pytest", "-rfE", "--shuffle", order, *options, *where, *args.tests]
             code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT).returncode
             output.seek(0)
             text = output.read()
@@ -62,10 +62,10 @@ def main() -> int:
         for name in failed:
             failures[name].append(f"{load}, --shuffle {order}")
         [counts] = re.findall(r"^(?:=+ )?(\d+ .*) in [\d.]+s", text, re.MULTILINE)[-1:] or ["no counts"]
-        print(f"{number:3} {load:9} {time.monotonic() - began:6.0f} s  {counts}", flush=True)
+        print(f"{number:3} {load:9} {time.monotonic() - started:6.0f} s  {counts}", flush=True)
         if failed:
             print(text[text.find("= FAILURES") :][:60_000], flush=True)
-    print(f"{len(failures)} tests failed in {given.runs} runs")
+    print(f"{len(failures)} tests failed in {args.runs} runs")
     for name, runs in sorted(failures.items()):
         print(f"  {name}: {len(runs)} times ({'; '.join(runs)})")
     return 1 if failures else 0

@@ -40,8 +40,8 @@ def find_blocks(page: str, language: str, word: str = "") -> list[Block]:
 @cache
 def read_other_tests() -> dict[str, str]:
     """Return the text of each test file except this one, by its path."""
-    here = Path(__file__).name
-    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in (here, "blocks.py")]
+    own_name = Path(__file__).name
+    paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in (own_name, "blocks.py")]
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 

@@ -755,15 +755,15 @@ def test_type_of_a_result_is_any_without_a_usable_annotation(fn):
 
 
 def test_reading_a_return_type_keeps_no_closure_and_no_object():
-    desk, held = Desk(), Desk()
-    gone = [weakref.ref(desk), weakref.ref(held)]
+    desk, argument = Desk(), Desk()
+    references = [weakref.ref(desk), weakref.ref(argument)]
 
     assert return_type(desk.one) is Tag
-    assert return_type(lambda held=held: held) is Any
-    del desk, held
+    assert return_type(lambda argument=argument: argument) is Any
+    del desk, argument
     gc.collect()
 
-    assert [ref() for ref in gone] == [None, None]
+    assert [ref() for ref in references] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ class Result:
         lines.append("{:<20}{:>7}{:>7}{:>9}{:>20}".format("all", *totals))
         lines.append(
             f"{self.accepted} triggers accepted on {self.databases} databases in {self.seconds:.1f} s; "
-            f"{self.poisoned} died of poison, cut off alone after two crashes or more"
+            f"{self.poisoned} ended as poison, cut off alone after two crashes or more"
         )
         return "\n".join(lines)
 
@@ -88,7 +88,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
             producer = wait(fork(produce, life), chance.uniform(0.002, 0.04))
             result.kills[PRODUCER] += producer == -signal.SIGKILL
             if producer not in (0, -signal.SIGKILL):
-                result.wrong.append(f"the producer beside life {number} ended with {producer}")
+                result.wrong.append(f"the producer of life {number} ended with {producer}")
         ended = wait(pid, chance.uniform(0.004, 0.06) if way == FROM_OUTSIDE else None)
         if ended == -signal.SIGKILL:
             result.kills[way] += 1

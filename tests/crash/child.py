@@ -29,7 +29,7 @@ from craftcore.failpoints import Failpoint, arm, kill_process
 IN_HANDLER = "in the handler"
 FROM_OUTSIDE = "from outside"
 QUIET = "until idle"
-PRODUCER = "a producer beside"
+PRODUCER = "a second producer"
 
 TASK_POINTS = {
     Failpoint.STEP_ENTERED,
@@ -98,21 +98,21 @@ def live(life: Life) -> None:
 
 def an_app(life: Life, ran: Journal) -> App:
     """Return an app whose handlers record their runs, and fail, wait or kill the process as their payload says."""
-    app = App("mortal", router=Rule())
+    app = App("killed", router=Rule())
     patient = RetryPolicy(max_attempts=50, base=0, cap=0)
     chance = random.Random(life.seed)
-    deadly = chance.randint(1, ROUND) if life.ends == IN_HANDLER else 0
+    killed_run = chance.randint(1, ROUND) if life.ends == IN_HANDLER else 0
     runs = 0
 
     @app.workflow("work", retry=patient)
     async def work(ctx: TaskContext, failures: int = 0, turns: int = 0, join: str | None = None) -> int:
         nonlocal runs
         runs += 1
-        dies = runs == deadly
+        is_killed = runs == killed_run
         ran.line("+", ctx.trigger.id, ctx.execution_id.rpartition(".")[2], life.number)
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
-        if dies:
+        if is_killed:
             kill_process()
         ran.line("-", ctx.trigger.id, ctx.execution_id.rpartition(".")[2], life.number)
         if ctx.attempt <= failures:

@@ -1,4 +1,4 @@
-"""The kill campaign beside foreign SQLite programs that read, write, checkpoint and vacuum.
+"""The kill campaign with foreign SQLite programs that read, write, checkpoint and vacuum.
 
     python -m tests.crash.foreign_campaign --kills 500
 
@@ -45,7 +45,7 @@ class Result(crews.CountedResult):
                 f"{'killed':<20}{sum(self.kills.values()):>7}",
                 f"{found['accepted']} triggers accepted on {self.databases} databases in {self.seconds:.1f} s, "
                 f"{found['lost']} lost, {found['doubled']} doubled; {found['interrupted']} attempts run again, "
-                f"{found['poisoned']} died of poison",
+                f"{found['poisoned']} ended as poison",
                 f"{found['foreign']} rows of foreign programs, {found['foreign_lost']} lost",
             ]
         )
@@ -81,7 +81,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
             result.kills[FOREIGN] += program_end == -signal.SIGKILL
             if program_end not in (0, -signal.SIGKILL):
                 errors = logged_errors(home)
-                result.wrong.append(f"a foreign program beside life {number} ended with {program_end}: {errors}")
+                result.wrong.append(f"a foreign program of life {number} ended with {program_end}: {errors}")
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
         elif ended != 0:

@@ -114,4 +114,4 @@ def _in_shell(life: Life, statement: str, name: str) -> bool:
 
 
 def _require_harmless(life: Life, error: str) -> None:
-    assert any(word in error for word in HARMLESS), f"a foreign program beside life {life.number} failed: {error}"
+    assert any(word in error for word in HARMLESS), f"a foreign program of life {life.number} failed: {error}"

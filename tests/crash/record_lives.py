@@ -39,8 +39,8 @@ EVENTS_FLUSHED = "events flushed"
 ASKED = "SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask'"
 """The questions of the workflow `whole`. The question about an act of an ended task stays open."""
 
-HERE, GO_ON = "here", "go on"
-"""Named pipes of a watched life: it writes to `here` before and after each flush, and then waits for `go on`."""
+AT_FLUSH, GO_ON = "at flush", "go on"
+"""Named pipes of a watched life: it writes to `at flush` before and after each flush, and then waits for `go on`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +155,10 @@ class Flushes:
 
 
 def _watch(folder: Path) -> Callable[[], None]:
-    here, go_on = os.open(folder / HERE, os.O_RDWR), os.open(folder / GO_ON, os.O_RDWR)
+    at_flush, go_on = os.open(folder / AT_FLUSH, os.O_RDWR), os.open(folder / GO_ON, os.O_RDWR)
 
     def wait_for_watcher() -> None:
-        os.write(here, b".")
+        os.write(at_flush, b".")
         os.read(go_on, 1)
 
     return wait_for_watcher

@@ -42,7 +42,7 @@ class Result(crews.CountedResult):
                 f"{found['occurrences']} occurrences on {self.databases} databases in {self.seconds:.1f} s, "
                 f"{found['lost']} lost, {found['doubled']} doubled",
                 f"{found['triggers']} fired, {found['skipped']} skipped, {found['one_time']} one-time jobs fired once",
-                f"{found['run_again']} attempts run again, {found['poisoned']} triggers died of poison, "
+                f"{found['run_again']} attempts run again, {found['poisoned']} triggers ended as poison, "
                 f"{found['forgotten']} settled ones were deleted on the way",
             ]
         )

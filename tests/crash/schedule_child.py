@@ -187,7 +187,7 @@ async def finish_all_work(life: Life, engine: Engine, clock: PersistentClock) ->
 
 def an_app(life: Life) -> App:
     """Return an app whose handlers record their runs, and fail or kill the process as their trigger's id says."""
-    app = App("mortal")
+    app = App("killed")
     ran = Journal(life.folder / "ran")
     killed_run = random.Random(life.seed).randint(1, 16) if life.ends == IN_HANDLER else 0
     patient = RetryPolicy(max_attempts=50, base=0, cap=0)

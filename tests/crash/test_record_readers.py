@@ -19,7 +19,7 @@ from craftcore.executions.record import ExecutionRecord, faults, refusal_to_repl
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import IN_HANDLER, QUIET
-from tests.crash.record_lives import GO_ON, HERE
+from tests.crash.record_lives import AT_FLUSH, GO_ON
 from tests.crash.record_nursery import CLOSING, RecordDatabase, RecordRunner, record_runner
 from tests.support.golden_runs import all_records
 from tests.support.processes import PATIENCE
@@ -49,14 +49,14 @@ def runner(tmp_path: Path) -> Iterator[RecordRunner]:
 @contextmanager
 def pipes(database: RecordDatabase) -> Iterator[tuple[int, int]]:
     """Open the pipes of a watched life, and let the life continue when the block ends."""
-    for pipe in (HERE, GO_ON):
+    for pipe in (AT_FLUSH, GO_ON):
         os.mkfifo(database.folder / pipe)
-    here, go_on = (os.open(database.folder / pipe, os.O_RDWR) for pipe in (HERE, GO_ON))
+    at_flush, go_on = (os.open(database.folder / pipe, os.O_RDWR) for pipe in (AT_FLUSH, GO_ON))
     try:
-        yield here, go_on
+        yield at_flush, go_on
     finally:
         os.write(go_on, b"." * 1000)
-        os.close(here)
+        os.close(at_flush)
         os.close(go_on)
 
 
@@ -148,10 +148,10 @@ def open_observer(database: RecordDatabase) -> Iterator[Observer]:
 def test_record_is_whole_or_open_before_and_after_each_flush(runner, backend):
     """The writer waits at each flush while the observer reads: a batch is visible as a whole, or not at all."""
     database = runner.new_database(f"watched-{backend}")
-    with pipes(database) as (here, go_on), open_observer(database) as observer:
+    with pipes(database) as (at_flush, go_on), open_observer(database) as observer:
         database.start(emits="whole", count=4, backend=backend, is_watched=True)
-        while here in select.select([here, database.process.stdout], [], [], PATIENCE)[0]:
-            os.read(here, 1)
+        while at_flush in select.select([at_flush, database.process.stdout], [], [], PATIENCE)[0]:
+            os.read(at_flush, 1)
             observer.look()
             os.write(go_on, b".")
         assert database.wait_for_end() == 0

@@ -16,7 +16,7 @@ LIFE = """
 import asyncio, sys
 from craftcore import App
 from craftcore.failpoints import Failpoint, arm, kill_process
-app = App("mortal")
+app = App("killed")
 
 @app.workflow("work")
 async def work() -> None:
