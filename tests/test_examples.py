@@ -291,4 +291,4 @@ def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, answ
             IMAP_PASSWORD="secret",
         ) as program:
             assert program.wait_for_success() == answer
-    assert [line.split()[1] for line in server.heard] == ["CAPABILITY", "AUTHENTICATE", "EXAMINE", "UID", "LOGOUT"]
+    assert [line.split()[1] for line in server.received] == ["CAPABILITY", "AUTHENTICATE", "EXAMINE", "UID", "LOGOUT"]

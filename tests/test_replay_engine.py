@@ -29,7 +29,7 @@ from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
-from tests.support.record_steps import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
+from tests.support.record_steps import TIMEOUT, checkpoint, fingerprint, invalidate, look, record_attempt, spoil, strip
 
 OF_RECORD = "execution_seq = (SELECT seq FROM executions WHERE id = :id)"
 LARGE = 3 << 20
@@ -235,7 +235,7 @@ def test_invalid_cache_size_is_refused(core, options):
 @pytest.mark.parametrize("cache", [0, 8])
 @pytest.mark.parametrize("execution_id", ["exec-t.2", "exec-t", "t", "", "exec-\ud800", "é", "exec-t.1' OR 1=1 --"])
 def test_unknown_id_is_not_found(core, execution_id, cache):
-    seen(core, id="t")
+    record_attempt(core, id="t")
 
     with pytest.raises(NotFound, match="no execution has the id"):
         ReplayEngine(core, cache=cache).replay(execution_id)
@@ -244,18 +244,22 @@ def test_unknown_id_is_not_found(core, execution_id, cache):
 
 
 def test_replayability_is_reported_with_the_reason(core):
-    good, gone, open_ = seen(core, id="good"), seen(core, id="gone"), seen(core, None, id="open")
-    invalidate(core, gone)
+    good, removed, open_ = (
+        record_attempt(core, id="good"),
+        record_attempt(core, id="gone"),
+        record_attempt(core, None, id="open"),
+    )
+    invalidate(core, removed)
     replays = ReplayEngine(core)
 
     assert replays.is_replayable(good) == (True, None)
-    assert replays.is_replayable(gone) == (False, "manually_invalidated")
+    assert replays.is_replayable(removed) == (False, "manually_invalidated")
     assert replays.is_replayable(open_) == (False, "execution_incomplete")
 
 
 def test_bad_id_among_many_stops_no_other_replay(core):
-    good = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(3)]
-    bad = seen(core, Released(reason="shutdown"), id="bad")
+    good = [record_attempt(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(3)]
+    bad = record_attempt(core, Released(reason="shutdown"), id="bad")
 
     entries = ReplayEngine(core).replay_all([good[0], bad, good[1], "exec-unknown.1", good[2], good[0]])
 
@@ -286,7 +290,7 @@ def test_bad_id_among_many_stops_no_other_replay(core):
     ],
 )
 def test_damaged_record_is_refused_and_the_others_are_replayed(core, damage):
-    bad, good = seen(core, id="bad"), seen(core, id="good")
+    bad, good = record_attempt(core, id="bad"), record_attempt(core, id="good")
     spoil(core, damage, id=bad)
     replays = ReplayEngine(core)
 
@@ -299,7 +303,7 @@ def test_damaged_record_is_refused_and_the_others_are_replayed(core, damage):
 
 def test_invalidation_survives_a_restart(tmp_path):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     invalidate(core, execution_id)
     core.close()
 
@@ -311,7 +315,7 @@ def test_invalidation_survives_a_restart(tmp_path):
 
 
 def test_second_replay_is_the_same_object_only_with_a_cache(core):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     cached, plain = ReplayEngine(core, cache=10), ReplayEngine(core)
 
     assert cached.replay(execution_id) is cached.replay(execution_id)
@@ -320,7 +324,7 @@ def test_second_replay_is_the_same_object_only_with_a_cache(core):
 
 
 def test_invalidation_takes_effect_at_once(core):
-    execution_id, other = seen(core, id="a"), seen(core, id="b")
+    execution_id, other = record_attempt(core, id="a"), record_attempt(core, id="b")
     replays = ReplayEngine(core, cache=10)
     kept = replays.replay(execution_id), replays.replay(other)
 
@@ -333,23 +337,23 @@ def test_invalidation_takes_effect_at_once(core):
 
 
 def test_record_removed_by_retention_is_not_cached(core):
-    execution_id, gone = seen(core, id="a"), seen(core, id="b")
+    execution_id, removed = record_attempt(core, id="a"), record_attempt(core, id="b")
     replays = ReplayEngine(core, cache=10)
     replays.replay(execution_id)
-    replays.replay(gone)
+    replays.replay(removed)
 
     strip(core, execution_id)
-    spoil(core, f"DELETE FROM event_rows WHERE {OF_RECORD}", id=gone)
-    spoil(core, "DELETE FROM executions WHERE id = :id", id=gone)
+    spoil(core, f"DELETE FROM event_rows WHERE {OF_RECORD}", id=removed)
+    spoil(core, "DELETE FROM executions WHERE id = :id", id=removed)
 
     with pytest.raises(NotReplayable, match="body_stripped"):
         replays.replay(execution_id)
     with pytest.raises(NotFound):
-        replays.replay(gone)
+        replays.replay(removed)
 
 
 def test_cached_replay_is_read_again_after_its_time(core, clock):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     replays = ReplayEngine(core, cache=10, ttl=timedelta(minutes=1))
     first = replays.replay(execution_id)
 
@@ -361,7 +365,7 @@ def test_cached_replay_is_read_again_after_its_time(core, clock):
 
 
 def test_full_cache_evicts_the_least_recently_used_replay(core):
-    a, b, c = (seen(core, id=name) for name in "abc")
+    a, b, c = (record_attempt(core, id=name) for name in "abc")
     replays = ReplayEngine(core, cache=2)
     kept = {execution_id: replays.replay(execution_id) for execution_id in (a, b)}
     replays.replay(a)
@@ -373,7 +377,7 @@ def test_full_cache_evicts_the_least_recently_used_replay(core):
 
 
 def test_cached_replay_belongs_to_its_envelope(core):
-    execution_id = seen(core, payload={"n": 1})
+    execution_id = record_attempt(core, payload={"n": 1})
     envelope = look(core, execution_id).envelope
     assert envelope is not None
     replays = ReplayEngine(core, cache=10)
@@ -388,7 +392,7 @@ def test_cached_replay_belongs_to_its_envelope(core):
 
 
 def test_forced_replay_and_refused_replay_are_not_cached(core):
-    open_ = seen(core, None)
+    open_ = record_attempt(core, None)
     replays = ReplayEngine(core, cache=10)
 
     assert replays.replay(open_, force=True) is not replays.replay(open_, force=True)
@@ -398,7 +402,7 @@ def test_forced_replay_and_refused_replay_are_not_cached(core):
 
 
 def test_closed_engine_has_an_empty_cache(core):
-    execution_id = seen(core, TIMEOUT)
+    execution_id = record_attempt(core, TIMEOUT)
     with ReplayEngine(core, cache=10) as replays:
         kept = replays.replay(execution_id)
 
@@ -407,7 +411,7 @@ def test_closed_engine_has_an_empty_cache(core):
 
 
 def test_threads_share_an_engine(core):
-    ids = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(20)]
+    ids = [record_attempt(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(20)]
     replays = ReplayEngine(core, cache=5)
 
     with ThreadPoolExecutor(8) as threads:
@@ -417,7 +421,7 @@ def test_threads_share_an_engine(core):
 
 
 def test_state_of_a_record_is_looked_up_by_index(core):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     with core.reading() as reader:
         plan = [row[3] for row in reader.fetch_tuples(f"EXPLAIN QUERY PLAN {STANDING}", (execution_id,))]
         assert RecordStore().get_state(reader, execution_id) == RecordState(None, None)

@@ -120,7 +120,7 @@ def test_invalid_email_payload_is_refused_before_anything_is_sent(folder):
             failed = wait_for_end(folder, emit(folder, to="ada@example.net\r\nBcc: eve@example.net"))
 
     assert failed["status"] == "FAILED"
-    assert provider.heard == []
+    assert provider.received == []
 
 
 def test_email_of_a_killed_daemon_is_sent_once_and_a_person_is_asked(folder):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_provider import Provider, a_provider, answers_nobody, done_and, once
+from tests.support.http_provider import Provider, a_provider, answers_too_late, done_and, once
 from tests.support.processes import DaemonProcess, a_daemon, craftcore, until
 
 SECRET = "sk-correct/horse+battery"
@@ -82,7 +82,7 @@ def test_http_request_from_the_command_line_is_made_and_the_secret_is_not_stored
 
 
 def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
-    provider.behaviour = once(done_and(answers_nobody))
+    provider.behaviour = once(done_and(answers_too_late))
     with running_daemon(folder, provider, dedupes=False) as daemon:
         task_id = emit(folder)
         until(provider.began.is_set, "the provider to have done it")
@@ -98,7 +98,7 @@ def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
 
 @pytest.mark.acceptance
 def test_http_request_of_a_killed_daemon_is_repeated_for_a_deduplicating_provider(folder, provider):
-    provider.behaviour = once(done_and(answers_nobody))
+    provider.behaviour = once(done_and(answers_too_late))
     provider.honours_keys = True
     with running_daemon(folder, provider, dedupes=True) as daemon:
         task_id = emit(folder)

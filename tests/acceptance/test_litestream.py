@@ -47,7 +47,7 @@ def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
     Then restore the replica, and continue with the same replica.
     """
     folder = place.folder
-    place.meet()
+    place.start_replication()
     with a_daemon(folder, "app:app") as daemon, place.emitters() as emitters:
         daemon.ready()
         with place.litestream() as litestream:
@@ -63,7 +63,7 @@ def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
             killed_at = now()
             place.until_accepted(chance.randint(1, 500))  # by the emitters, which survive both kills
             if kill == "litestream":
-                place.until_the_wal_is_begun_anew()
+                place.wait_for_wal_restart()
             if kill == "daemon":
                 kill_all(emitters)
                 safe = place.accepted()
@@ -76,7 +76,7 @@ def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
                 killed_at = now()
         kill_all(emitters)
         daemon.kill()
-    lost = place.lose_the_database()
+    lost = place.remove_database()
     assert craftcore(lost.parent, "verify", "--write-head", "head").code == 0
 
     restored = place.shell(RESTORE)
@@ -117,7 +117,7 @@ def run_recovery_case(place: Place, kill: str, chance: random.Random) -> None:
         daemon.ready()
         with place.emitters(1) as emitters:
             place.until_accepted(20)
-            place.end_in_peace(emitters)
+            place.stop_emitters(emitters)
         place.sync()
     again = place.folder / "again"
     again.mkdir()
@@ -186,7 +186,7 @@ def release_and_run(place: Place) -> None:
 @pytest.mark.acceptance
 def test_litestream_tolerates_every_command_and_a_backup_beside(place):
     folder = place.folder
-    place.meet()
+    place.start_replication()
     with place.litestream():
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
@@ -198,7 +198,7 @@ def test_litestream_tolerates_every_command_and_a_backup_beside(place):
                     assert done.code == 0, done
                 before = place.accepted()
                 assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
-                place.end_in_peace(emitters)
+                place.stop_emitters(emitters)
             place.sync()
             trial = place.shell(TRIAL)
             assert (trial.code, "all of it is what was written" in trial.out) == (0, True), trial

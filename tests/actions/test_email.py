@@ -174,7 +174,7 @@ async def test_mail_server_without_tls_does_not_receive_the_password(security):
         error = await call_and_fail(an_action(server.port, security=security, username=USER, password="env:SMTP"))
 
     assert isinstance(error, NoEffect)
-    assert [line for line in server.heard if line.startswith(("AUTH", "MAIL"))] == []
+    assert [line for line in server.received if line.startswith(("AUTH", "MAIL"))] == []
 
 
 # Messages that were certainly not sent
@@ -272,7 +272,7 @@ async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
     refused = ", ".join(f"{name}@example.net" for name in refusals)
     assert f"(refused: {refused}; so it is sent to no recipient)" in str(error)
     assert server.messages == []
-    assert "DATA" not in server.heard
+    assert "DATA" not in server.received
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ async def test_email_with_invalid_arguments_is_refused_without_a_connection(argu
 
     assert isinstance(error, Fail)
     assert error.code == ErrorCode.VALIDATION_ERROR
-    assert server.heard == []
+    assert server.received == []
 
 
 async def test_missing_password_secret_is_named_without_a_connection():
@@ -387,7 +387,7 @@ async def test_missing_password_secret_is_named_without_a_connection():
 
     assert isinstance(error, NoEffect)
     assert "env:OTHER is not there" in str(error)
-    assert server.heard == []
+    assert server.received == []
 
 
 # Messages whose delivery is unknown
@@ -449,7 +449,7 @@ async def test_cancellation_during_quit_keeps_the_accepted_result():
 
     async def cancels(conversation: Conversation) -> None:
         scope.cancel()
-        await conversation.say("221 bye")
+        await conversation.send("221 bye")
 
     results = []
     async with a_server(QUIT=cancels) as server:

@@ -40,19 +40,19 @@ from tests.support.http_provider import (
     Handler,
     Provider,
     a_provider,
-    answers_nobody,
+    answers_too_late,
     babbles,
     breaks_off,
     creates,
     done_and,
     drips,
     floods_headers,
-    half_a_head,
     hangs_up,
     never_ends,
     once,
     replies,
     resets,
+    sends_partial_head,
 )
 from tests.support.processes import PATIENCE
 
@@ -506,7 +506,7 @@ async def test_missing_http_library_is_named_with_the_extra(monkeypatch):
 # Requests without a response
 
 
-@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
+@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, sends_partial_head, floods_headers])
 async def test_unsafe_request_without_a_response_is_in_doubt(provider, behaviour):
     for happened, full_behaviour in ((0, once(behaviour)), (1, done_and(behaviour))):
         provider.asked.clear()
@@ -518,7 +518,7 @@ async def test_unsafe_request_without_a_response_is_in_doubt(provider, behaviour
         assert len(provider.asked) == 1
 
 
-@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
+@pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, sends_partial_head, floods_headers])
 async def test_safe_request_without_a_response_can_be_retried(provider, behaviour):
     provider.behaviour = behaviour
     ended = await call_and_fail(an_action(), url=provider.url, method="GET")
@@ -527,7 +527,7 @@ async def test_safe_request_without_a_response_can_be_retried(provider, behaviou
 
 
 async def test_http_response_after_the_timeout_leaves_the_request_in_doubt(provider):
-    provider.behaviour = done_and(answers_nobody)
+    provider.behaviour = done_and(answers_too_late)
     for seconds in TIMEOUTS:
         ended = await call_and_fail(an_action(timeout=seconds), url=provider.url)
         if provider.began.is_set():
@@ -540,7 +540,7 @@ async def test_http_response_after_the_timeout_leaves_the_request_in_doubt(provi
 
 
 async def test_cancelled_http_call_stops_at_once(provider):
-    provider.behaviour = answers_nobody
+    provider.behaviour = answers_too_late
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: ask(an_action(timeout=3600), url=provider.url))

@@ -186,7 +186,7 @@ async def test_password_in_an_imap_reply_is_masked():
 async def test_imap_login_without_sasl_accepts_only_an_ascii_password():
     with an_imap_server({"CAPABILITY": "* CAPABILITY IMAP4rev1\r\n{tag} OK done"}) as server:
         assert not await is_in_folder(folder_at(server.port, 'a "b" \\c'), OUR_ID)
-        assert server.heard[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
+        assert server.received[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
         assert "none beyond ASCII" in await search_and_fail(folder_at(server.port))
 
 
@@ -195,7 +195,7 @@ async def test_plain_text_injected_before_starttls_is_refused():
     with an_imap_server({"STARTTLS": "{tag} OK begin\r\n* CAPABILITY AUTH=PLAIN"}) as server:
         error = await search_and_fail(folder_at(server.port, security="starttls"))
         assert "between the plain and the encrypted part" in error
-        assert len(server.heard) == 1
+        assert len(server.received) == 1
 
 
 async def test_closed_imap_port_is_reported():

@@ -19,10 +19,10 @@ from tests.support.activity_steps import (
     an_activity,
     an_intent,
     begin_call,
-    begun,
     decide,
     end_call,
     look,
+    start_call,
 )
 from tests.support.task_steps import begin, event_of, rows
 
@@ -40,7 +40,7 @@ def statuses(core):
 
 
 def test_intent_is_written_once(core, running, clock):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
 
     assert call == StartedCall(1, 1, False)
     found = look(core, call.seq)
@@ -102,7 +102,7 @@ def test_activity_released_by_a_person_begins_again_without_doubt(core, running)
     doubt = an_activity(core, running, UNKNOWN)
     decide(core, doubt, Decision.RESEND)
 
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
 
     assert call == StartedCall(doubt.seq, 2, False)
     assert look(core, doubt.seq).decision is None
@@ -111,7 +111,7 @@ def test_activity_released_by_a_person_begins_again_without_doubt(core, running)
 
 
 def test_intent_left_open_by_this_process_is_in_doubt(core, running):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
 
     found = begin_call(core, an_intent(running))
 
@@ -178,7 +178,7 @@ def test_repeated_call_is_begun_once(core, running):
 
 @pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, UNKNOWN], ids=["DONE", "no effect", "refused", "in doubt"])
 def test_call_is_settled_once(core, running, end):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
     assert end_call(core, call, end)
     before = look(core, call.seq)
 
@@ -189,9 +189,9 @@ def test_call_is_settled_once(core, running, end):
 
 
 def test_late_end_of_a_call_does_not_settle_the_next_call(core, running):
-    first = begun(core, an_intent(running))
+    first = start_call(core, an_intent(running))
     end_call(core, first, NOTHING)
-    second = begun(core, an_intent(running))
+    second = start_call(core, an_intent(running))
 
     assert not end_call(core, first, DONE)
     assert look(core, first.seq).status is ActivityStatus.INTENT

@@ -21,7 +21,17 @@ from craftcore.activities.ledger_rules import (
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import StateRefused
 from tests.support import activity_steps as steps
-from tests.support.activity_steps import DONE, LEDGER, NOTHING, REFUSED, UNKNOWN, an_activity, an_intent, begun, look
+from tests.support.activity_steps import (
+    DONE,
+    LEDGER,
+    NOTHING,
+    REFUSED,
+    UNKNOWN,
+    an_activity,
+    an_intent,
+    look,
+    start_call,
+)
 from tests.support.task_steps import begin
 
 ENDS = {"DONE": DONE, "no effect": NOTHING, "refused": REFUSED, "in doubt": UNKNOWN, "left open": LEFT_BEHIND}
@@ -36,7 +46,7 @@ def running(core):
 
 def test_new_activity_equals_its_row(core, running, clock):
     intent = an_intent(running)
-    call = begun(core, intent)
+    call = start_call(core, intent)
     assert look(core, call.seq) == open_activity(call.seq, intent, clock.now())
 
 

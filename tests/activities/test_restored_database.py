@@ -18,10 +18,10 @@ from tests.support.activity_steps import (
     an_activity,
     an_intent,
     begin_call,
-    begun,
     decide,
     end_call,
     look,
+    start_call,
 )
 from tests.support.fakes import NEW_YEAR, VirtualCore
 from tests.support.task_steps import begin, enter_next
@@ -151,7 +151,7 @@ def test_failure_after_the_restore_is_called_again_with_any_clock(core, clock):
     clock.set_back(3600)
     intent = an_intent(running, "1.1", epoch=3)
     decide(core, assert_in_doubt(begin_call(core, intent)), Decision.RESEND)
-    assert end_call(core, begun(core, intent), NOTHING)
+    assert end_call(core, start_call(core, intent), NOTHING)
 
     assert begin_call(core, intent) == StartedCall(1, 3, False)
 
@@ -160,7 +160,7 @@ def test_task_begun_after_the_restore_may_act(core, clock):
     mark_restored(core)
     clock.advance(1)
 
-    assert begun(core, an_intent(begin(core))).calls == 1
+    assert start_call(core, an_intent(begin(core))).calls == 1
 
 
 def test_task_of_a_restored_trigger_may_have_begun_before(core, clock):
@@ -183,7 +183,7 @@ def test_task_without_a_trigger_is_dated_by_its_own_creation(core, clock):
         tx.run("DELETE FROM triggers")
 
     assert_in_doubt(begin_call(core, an_intent(old)))
-    assert begun(core, an_intent(new)).calls == 1
+    assert start_call(core, an_intent(new)).calls == 1
 
 
 def test_batch_with_old_and_new_tasks_treats_each_by_its_age(core, clock):

@@ -22,10 +22,10 @@ from tests.support.activity_steps import (
     an_activity,
     an_intent,
     begin_call,
-    begun,
     decide,
     end_call,
     look,
+    start_call,
 )
 from tests.support.fakes import NEW_YEAR, VirtualCore
 from tests.support.task_steps import Running, begin, rows
@@ -46,7 +46,7 @@ def test_intent_has_all_facts_of_the_coming_call(core, running, clock):
     clock.advance(5)
     intent = an_intent(running, policy=OnUnknown.RECONCILE, epoch=3)
 
-    found = look(core, begun(core, intent).seq)
+    found = look(core, start_call(core, intent).seq)
 
     assert {name: getattr(found, name) for name in intent._fields} == intent._asdict()
     assert found.reason == "about to be called"
@@ -55,7 +55,7 @@ def test_intent_has_all_facts_of_the_coming_call(core, running, clock):
 
 @pytest.mark.parametrize("end", ENDS)
 def test_outcome_is_stored_as_the_call_returned(core, running, clock, end):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
     clock.advance(2)
 
     end_call(core, call, end)
@@ -67,7 +67,7 @@ def test_outcome_is_stored_as_the_call_returned(core, running, clock, end):
 
 
 def test_arguments_too_large_to_be_kept_are_known_by_their_hash(core, running):
-    end_call(core, begun(core, an_intent(running, request_json=None)), DONE)
+    end_call(core, start_call(core, an_intent(running, request_json=None)), DONE)
 
     found = begin_call(core, an_intent(running, request_json=None))
     assert isinstance(found, Activity)
@@ -112,7 +112,7 @@ def test_empty_batch_begins_and_settles_nothing(core):
 
 
 def test_settle_returns_the_ends_that_were_still_open(core, running):
-    calls = [begun(core, an_intent(running, place)) for place in ("1.1", "1.2", "1.3")]
+    calls = [start_call(core, an_intent(running, place)) for place in ("1.1", "1.2", "1.3")]
     end_call(core, calls[1], DONE)
 
     assert core.do(STORE.settle_all, [(call, UNKNOWN) for call in calls]) == {1, 3}
@@ -138,7 +138,7 @@ def test_happened_without_a_reference_keeps_the_existing_reference(core, running
 @pytest.mark.parametrize("late", ENDS)
 @pytest.mark.parametrize("decision", Decision)
 def test_return_after_a_decision_changes_nothing(core, running, decision, late):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
     found = begin_call(core, an_intent(running))
     assert isinstance(found, Activity)
     decide(core, found, decision)
@@ -150,7 +150,7 @@ def test_return_after_a_decision_changes_nothing(core, running, decision, late):
 
 @pytest.mark.parametrize("late", ENDS)
 def test_return_after_the_process_was_marked_as_ended_changes_nothing(core, running, late):
-    call = begun(core, an_intent(running))
+    call = start_call(core, an_intent(running))
     core.do(LEDGER.mark_interrupted)
     before = dump_tables(core)
 
@@ -160,9 +160,9 @@ def test_return_after_the_process_was_marked_as_ended_changes_nothing(core, runn
 
 @pytest.mark.parametrize("late", ENDS)
 def test_end_of_an_earlier_call_does_not_end_the_current_call(core, running, late):
-    first = begun(core, an_intent(running))
+    first = start_call(core, an_intent(running))
     end_call(core, first, NOTHING)
-    second = begun(core, an_intent(running))
+    second = start_call(core, an_intent(running))
     before = dump_tables(core)
 
     assert not end_call(core, first, late)
@@ -191,11 +191,11 @@ def test_calls_of_a_killed_process_are_in_doubt_and_its_other_rows_unchanged(cor
 
 @pytest.mark.parametrize("policy", OnUnknown)
 def test_resend_decision_begins_a_call_under_every_policy(core, running, policy):
-    call = begun(core, an_intent(running, policy=policy))
+    call = start_call(core, an_intent(running, policy=policy))
     end_call(core, call, UNKNOWN)
     decide(core, look(core, call.seq), Decision.RESEND)
 
-    assert begun(core, an_intent(running, policy=policy)).calls == 2
+    assert start_call(core, an_intent(running, policy=policy)).calls == 2
 
 
 @pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "wire"}])
@@ -274,7 +274,7 @@ def test_newest_activities_are_listed_by_status_task_and_action(core):
     for task in tasks:
         for number, end in enumerate(ENDS, 1):
             intent = an_intent(task, f"1.{number}", action="pay" if number % 2 else "mail")
-            end_call(core, begun(core, intent), end)
+            end_call(core, start_call(core, intent), end)
 
     def seqs(limit: int = 99, **filters: object) -> list[int]:
         return [one.seq for one in core.do(LISTING.list_newest, limit, **filters)]
@@ -292,7 +292,7 @@ def test_newest_activities_are_listed_by_status_task_and_action(core):
 
 def test_shortened_key_is_resolved_or_reported_as_ambiguous(core, running):
     for place in ("1.1", "1.10", "order"):
-        begun(core, an_intent(running, place))
+        start_call(core, an_intent(running, place))
     start = f"activity:{running.task.id}:"
 
     with core.reading() as reader:

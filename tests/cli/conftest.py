@@ -16,7 +16,7 @@ from craftcore.cli.main import main
 from craftcore.storage.repeated_reads import RepeatedReads
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.populated_database import NOON as NOON
-from tests.support.populated_database import Here, World
+from tests.support.populated_database import World, WorldCopy
 from tests.support.populated_database import made as made
 from tests.support.processes import Result
 
@@ -60,12 +60,12 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.fixture
-def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Iterator[Here]:
+def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Iterator[WorldCopy]:
     """Return a copy of the populated database at noon, without operator actions."""
     world, path = made
     shutil.copy(path, database)
     core = VirtualCore(database, clock, database=RepeatedReads)
-    yield Here(world=world, core=core)
+    yield WorldCopy(world=world, core=core)
     core.close()
 
 

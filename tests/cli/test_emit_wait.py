@@ -16,7 +16,7 @@ from craftcore.triggers.model import TriggerSpec
 from tests.support.engine_harness import look, settings
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.idle_database import a_task, an_app, at_rest
-from tests.support.log_capture import nothing_logged
+from tests.support.log_capture import suppressed_logs
 from tests.support.processes import PATIENCE, until
 
 
@@ -31,7 +31,7 @@ def engine(database):
             await anyio.to_thread.run_sync(stop.wait)
 
     thread = threading.Thread(target=lambda: anyio.run(live))
-    with nothing_logged():
+    with suppressed_logs():
         thread.start()
         try:
             assert ready.wait(PATIENCE)

@@ -14,7 +14,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Snoozed, Succeeded
-from tests.support.attempts import again, begin, boot, end
+from tests.support.attempts import begin, boot, end, start_due
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task
 from tests.support.processes import APP, a_daemon, craftcore, read_trace, until
@@ -87,7 +87,7 @@ def test_execution_retry_ignores_the_expiry_of_the_trigger(cli, core, clock):
 
     assert cli("execution", "retry", begun.id, *WHY).code == 0
 
-    assert again(core).id == f"exec-{begun.claim.id}.2"
+    assert start_due(core).id == f"exec-{begun.claim.id}.2"
 
 
 @pytest.mark.parametrize(("outcome", "status"), [(BROKEN, "DEAD"), (HOPELESS, "FAILED")])
@@ -184,7 +184,7 @@ def test_running_execution_cannot_be_retried_or_skipped(cli, core, verb):
 def test_superseded_attempt_cannot_be_retried_or_skipped(cli, core, verb):
     first = begin(core)
     boot(core)
-    second = again(core, epoch=2)
+    second = start_due(core, epoch=2)
 
     refused(cli, core, verb, first.id, f"See: craftcore inspect {second.id}")
 
@@ -222,7 +222,7 @@ def test_execution_skip_is_refused_after_a_final_failure(cli, core):
 def test_refusal_names_commands_for_the_database_given_by_option(cli, core, database):
     first = begin(core)
     boot(core)
-    second = again(core, epoch=2)
+    second = start_due(core, epoch=2)
 
     refused = cli("--db", str(database), "execution", "retry", first.id, *WHY)
 
@@ -326,8 +326,8 @@ def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_p
 
     assert read_trace(tmp_path) == ["slow begins"] * 3 + ["slow ends"]
     listed = {row["id"]: row["status"] for row in craftcore(tmp_path, "--json", "inspect", "--list").json}
-    again = first.removesuffix("1") + "2"
-    assert listed == {first: "incomplete", second: "incomplete", again: "success"}
+    third = first.removesuffix("1") + "2"
+    assert listed == {first: "incomplete", second: "incomplete", third: "success"}
     assert audit_of(tmp_path) == [("execution skip", second, "not needed"), ("execution retry", first, "no harm")]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.test_held_tasks import build_old_app, omit_brief, wait_in_old_app
 from tests.support.engine_harness import lab
-from tests.support.log_capture import nothing_logged
+from tests.support.log_capture import suppressed_logs
 
 APP = """
 from craftcore import App, TaskContext
@@ -36,7 +36,7 @@ async def chat(ctx: TaskContext) -> None: ...
 @pytest.fixture
 def brief(tmp_path: Path) -> str:
     """Start a task `brief` and a task `chat`, stop the daemon, and return the id of `brief`."""
-    with nothing_logged():
+    with suppressed_logs():
         return anyio.run(wait_in_old_app, tmp_path)[0]
 
 
@@ -51,7 +51,7 @@ def held(brief: str, tmp_path: Path) -> str:
             await app.signal(brief, "go")
             await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
 
-    with nothing_logged():
+    with suppressed_logs():
         anyio.run(hold)
     return brief
 
@@ -153,7 +153,7 @@ def test_held_waiting_task_keeps_waiting_after_retry(cli, brief, tmp_path):
         async with lab(app, tmp_path):
             pass
 
-    with nothing_logged():
+    with suppressed_logs():
         anyio.run(hold)
     assert "is held" in cli("task", "show", brief).out
     assert "is not held any more, and waits as before" in cli("task", "retry", brief).out

@@ -13,7 +13,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.crash.spoiling import lax, unguarded
-from tests.support.attempts import again, begin, boot, end
+from tests.support.attempts import begin, boot, end, start_due
 from tests.support.commands import short
 from tests.support.event_rows import move_events_to_rows, needs_rows
 from tests.support.fake_payments import LOST, Bank
@@ -133,7 +133,7 @@ def test_equal_envelopes_are_found_by_hash(cli, core):
     """Two attempts of one trigger have the same envelope; that of another trigger has another id."""
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
-    second = again(core)
+    second = start_due(core)
     other = emit(core)
     asked = inspect(cli, second.id)["envelope_hash"]
 
@@ -335,7 +335,7 @@ def test_events_of_a_turn_name_task_and_turn(cli, clock, database):
 def test_record_id_may_be_shortened_while_unambiguous(cli, core):
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
-    second = again(core)
+    second = start_due(core)
     other = an_end(core)
     short = first.id[: next(i for i, (a, b) in enumerate(zip(first.id, other, strict=True)) if a != b)]
 
@@ -358,7 +358,7 @@ def test_unknown_record_id_exits_10_and_points_to_the_list(cli, some, given):
 def test_trigger_id_given_to_inspect_names_the_executions(cli, core):
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
-    second = again(core)
+    second = start_due(core)
 
     refused = cli("inspect", first.claim.id)
 
@@ -430,7 +430,7 @@ def test_interrupted_record_can_be_retried_or_skipped_after_a_new_start(cli, cor
 def test_record_of_an_earlier_attempt_points_to_the_later_attempt(cli, core):
     first = begin(core)
     boot(core)
-    second = again(core, epoch=2)
+    second = start_due(core, epoch=2)
 
     assert advice(cli, first.id)[::2] == ("tried_again", [f"craftcore inspect {second.id}"])
 

@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 from craftcore.triggers.settlement import Failed, Released, Succeeded
-from tests.support.record_steps import HELLO, TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
+from tests.support.record_steps import (
+    HELLO,
+    TIMEOUT,
+    checkpoint,
+    fingerprint,
+    invalidate,
+    look,
+    record_attempt,
+    spoil,
+    strip,
+)
 
 
 def one_line(result, code, *words):
@@ -31,7 +41,7 @@ def write(name: str, value: Any) -> str:
 
 
 def test_replay_prints_the_recorded_response(cli, core):
-    seen(core, id="t")
+    record_attempt(core, id="t")
 
     result = cli("replay", "exec-t.1")
 
@@ -50,7 +60,7 @@ def test_replay_prints_the_recorded_response(cli, core):
 
 
 def test_replay_of_a_recorded_error_exits_0(cli, core):
-    seen(core, TIMEOUT, id="t")
+    record_attempt(core, TIMEOUT, id="t")
 
     result = cli("replay", "exec-t.1")
 
@@ -60,23 +70,23 @@ def test_replay_of_a_recorded_error_exits_0(cli, core):
 
 
 def test_replay_id_may_be_shortened(cli, core):
-    seen(core, id="other")
-    seen(core, id="t-1")
+    record_attempt(core, id="other")
+    record_attempt(core, id="t-1")
 
     for given in ("exec-t-1.1", "exec-t", "exec-t…"):
         assert cli("replay", given).json["original_execution_id"] == "exec-t-1.1"
 
 
 def test_replay_finds_the_longest_possible_id(cli, core):
-    seen(core, id="t" * 200)
+    record_attempt(core, id="t" * 200)
 
     assert cli("replay", "exec-" + "t" * 200 + ".1").code == 0
     assert cli("diff", "exec-" + "t" * 198, "exec-" + "t" * 200 + ".1").code == 0
 
 
 def test_replay_of_an_unknown_ambiguous_or_trigger_id_exits_10(cli, core):
-    seen(core, id="t1")
-    seen(core, id="t2")
+    record_attempt(core, id="t1")
+    record_attempt(core, id="t2")
 
     one_line(cli("replay", "nobody"), 10, "no execution has the id 'nobody'", "craftcore inspect --list")
     one_line(cli("replay", "exec-t"), 10, "fits several ids: exec-t1.1, exec-t2.1")
@@ -93,9 +103,9 @@ def test_replay_without_a_database_exits_10_and_creates_none(cli, database):
 
 
 def test_replay_of_an_unreplayable_record_exits_11_with_the_reason(cli, core):
-    gone = seen(core, id="gone")
+    gone = record_attempt(core, id="gone")
     invalidate(core, gone)
-    seen(core, Released(reason="shutdown"), id="open")
+    record_attempt(core, Released(reason="shutdown"), id="open")
 
     one_line(cli("replay", "exec-open"), 11, "exec-open.1 cannot be replayed (execution_incomplete)")
     one_line(cli("replay", "exec-gone"), 11, "manually_invalidated", "it names another customer")
@@ -110,9 +120,9 @@ def test_replay_of_an_unreplayable_record_exits_11_with_the_reason(cli, core):
 
 
 def test_replay_with_force_prints_the_record_with_warnings(cli, core):
-    gone = seen(core, id="gone")
+    gone = record_attempt(core, id="gone")
     invalidate(core, gone)
-    seen(core, None, id="open")
+    record_attempt(core, None, id="open")
 
     result = cli("replay", "exec-gone", "--force")
     assert result.code == 0
@@ -124,7 +134,7 @@ def test_replay_with_force_prints_the_record_with_warnings(cli, core):
 
 
 def test_replay_verifies_a_given_envelope(cli, core):
-    record = look(core, seen(core, id="t", payload={"n": 1, "m": 2}))
+    record = look(core, record_attempt(core, id="t", payload={"n": 1, "m": 2}))
     assert record.envelope is not None
     same = write("same.json", dict(reversed(record.envelope.items())) | {"routingMetadata": {"hop": 1}})
     other = write("other", record.envelope | {"payload": {"n": 2, "m": 2}})
@@ -153,7 +163,7 @@ def test_replay_verifies_a_given_envelope(cli, core):
     ids=lambda value: str(value)[:20],
 )
 def test_replay_with_an_invalid_envelope_exits_64(cli, core, text, words):
-    seen(core, id="t")
+    record_attempt(core, id="t")
     if text is not None:
         write("envelope.json", text)
 
@@ -161,9 +171,9 @@ def test_replay_with_an_invalid_envelope_exits_64(cli, core, text, words):
 
 
 def test_replay_of_several_ids_answers_each_and_exits_with_the_highest_code(cli, core):
-    seen(core, id="a")
-    seen(core, None, id="open")
-    seen(core, Succeeded(), id="b")
+    record_attempt(core, id="a")
+    record_attempt(core, None, id="open")
+    record_attempt(core, Succeeded(), id="b")
     write("bad.json", "{}")
 
     good = cli("replay", "exec-a", "exec-b")
@@ -190,8 +200,8 @@ def test_replay_of_several_ids_answers_each_and_exits_with_the_highest_code(cli,
 
 
 def test_damaged_row_does_not_stop_replay_of_the_others(cli, core):
-    bad = seen(core, id="bad")
-    seen(core, id="good")
+    bad = record_attempt(core, id="bad")
+    record_attempt(core, id="good")
     spoil(core, "UPDATE executions SET workflow = CAST(X'ff' AS TEXT) WHERE id = :id", id=bad)
 
     result = cli("replay", "exec-bad", "exec-good")
@@ -206,8 +216,8 @@ def test_damaged_row_does_not_stop_replay_of_the_others(cli, core):
 
 def test_replay_export_and_diff_change_no_row_or_byte(cli, core):
     for name in "ab":
-        seen(core, Succeeded(result_json=json.dumps(name * 100_000)), id=name)
-    gone = seen(core, id="gone")
+        record_attempt(core, Succeeded(result_json=json.dumps(name * 100_000)), id=name)
+    gone = record_attempt(core, id="gone")
     invalidate(core, gone)
     checkpoint(core)
     before = fingerprint(core)
@@ -227,7 +237,7 @@ def test_replay_export_and_diff_change_no_row_or_byte(cli, core):
 
 
 def test_export_prints_the_document(cli, core):
-    seen(core, id="t")
+    record_attempt(core, id="t")
 
     result = cli("export", "exec-t")
 
@@ -238,7 +248,7 @@ def test_export_prints_the_document(cli, core):
 
 
 def test_export_writes_a_private_file_and_prints_the_size(cli, core):
-    seen(core, id="t")
+    record_attempt(core, id="t")
     write("t.json", "old")
 
     result = cli("export", "exec-t", "-o", "t.json")
@@ -251,7 +261,7 @@ def test_export_writes_a_private_file_and_prints_the_size(cli, core):
 
 
 def test_export_of_an_open_record_warns_that_replay_is_impossible(cli, core):
-    seen(core, None, id="open")
+    record_attempt(core, None, id="open")
 
     assert (
         cli("export", "exec-open", "-o", "open.json").out.splitlines()[1]
@@ -264,7 +274,7 @@ def test_export_of_an_open_record_warns_that_replay_is_impossible(cli, core):
     "name", ["agent.db", "./agent.db", "link", "agent.db-wal", "agent.db.lock", "folder", "no/where", ""]
 )
 def test_export_never_overwrites_the_database_or_a_special_file(cli, core, database, name):
-    seen(core, id="t")
+    record_attempt(core, id="t")
     Path("folder").mkdir()
     Path("link").symlink_to("agent.db")
     before = sorted(os.listdir())
@@ -278,7 +288,7 @@ def test_export_never_overwrites_the_database_or_a_special_file(cli, core, datab
 
 
 def test_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_path):
-    seen(core, TIMEOUT, id="t")
+    record_attempt(core, TIMEOUT, id="t")
     here = cli("replay", "exec-t").json
     cli("export", "exec-t", "-o", "t.json")
     core.close()
@@ -291,7 +301,7 @@ def test_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_p
 
 
 def test_edited_export_file_is_refused(cli, core):
-    seen(core, id="t")
+    record_attempt(core, id="t")
     document = cli("export", "exec-t").json
     write("edited.json", json.dumps(document).replace("Ada", "Eve"))
     document["events"][3]["seq"] = "four"
@@ -313,9 +323,9 @@ def test_edited_export_file_is_refused(cli, core):
 
 
 def test_diff_treats_equal_records_as_the_same_despite_ids_and_times(cli, core, clock):
-    seen(core, id="a", payload={"n": 1})
+    record_attempt(core, id="a", payload={"n": 1})
     clock.advance(minutes=3)
-    seen(core, id="b", payload={"n": 1})
+    record_attempt(core, id="b", payload={"n": 1})
 
     result = cli("diff", "exec-a", "exec-b")
 
@@ -338,7 +348,7 @@ def test_diff_treats_equal_records_as_the_same_despite_ids_and_times(cli, core, 
 
 
 def test_record_and_export_have_no_differences(cli, core):
-    seen(core, id="a")
+    record_attempt(core, id="a")
     cli("export", "exec-a", "-o", "a.json")
 
     assert cli("diff", "exec-a", "a.json").out.splitlines()[-1].startswith("they say the same")
@@ -348,9 +358,11 @@ def test_record_and_export_have_no_differences(cli, core):
 
 
 def test_differences_are_named_by_path(cli, core):
-    seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":2}],"n":1,"same":true}'), id="a", payload={"n": 1})
-    seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":3}],"n":1.0,"more":null}'), id="b")
-    seen(core, TIMEOUT, id="c", payload={"n": 1})
+    record_attempt(
+        core, Succeeded(result_json='{"items":[{"price":1},{"price":2}],"n":1,"same":true}'), id="a", payload={"n": 1}
+    )
+    record_attempt(core, Succeeded(result_json='{"items":[{"price":1},{"price":3}],"n":1.0,"more":null}'), id="b")
+    record_attempt(core, TIMEOUT, id="c", payload={"n": 1})
 
     result = cli("diff", "exec-a", "exec-b")
     assert result.code == 1
@@ -373,8 +385,8 @@ def test_differences_are_named_by_path(cli, core):
 
 
 def test_events_are_compared_by_position(cli, core):
-    seen(core, id="a")
-    seen(core, Released(reason="shutdown"), id="b")
+    record_attempt(core, id="a")
+    record_attempt(core, Released(reason="shutdown"), id="b")
 
     lines = [line.split() for line in cli("diff", "exec-a", "exec-b").out.splitlines()]
 
@@ -385,8 +397,8 @@ def test_events_are_compared_by_position(cli, core):
 
 
 def test_long_text_is_shown_at_the_difference(cli, core):
-    seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "left" + "y" * 5_000)), id="a")
-    seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "right" + "y" * 5_000)), id="b")
+    record_attempt(core, Succeeded(result_json=json.dumps("x" * 5_000 + "left" + "y" * 5_000)), id="a")
+    record_attempt(core, Succeeded(result_json=json.dumps("x" * 5_000 + "right" + "y" * 5_000)), id="b")
 
     result = cli("diff", "exec-a", "exec-b")
 
@@ -397,7 +409,7 @@ def test_long_text_is_shown_at_the_difference(cli, core):
 
 def test_many_differences_are_cut_and_counted(cli, core):
     for name, start in (("a", 0), ("b", 1000)):
-        seen(core, Succeeded(result_json=json.dumps(list(range(start, start + 100)))), id=name)
+        record_attempt(core, Succeeded(result_json=json.dumps(list(range(start, start + 100)))), id=name)
 
     result = cli("diff", "exec-a", "exec-b")
 
@@ -407,8 +419,8 @@ def test_many_differences_are_cut_and_counted(cli, core):
 
 
 def test_hostile_text_in_a_diff_is_printed_escaped(cli, core):
-    seen(core, Failed(code="AGENT_ERROR", message="\x1b[2J\nA  exec-b.1", retryable=False), id="a")
-    seen(core, Failed(code="AGENT_ERROR", message="fine", retryable=False), id="b")
+    record_attempt(core, Failed(code="AGENT_ERROR", message="\x1b[2J\nA  exec-b.1", retryable=False), id="a")
+    record_attempt(core, Failed(code="AGENT_ERROR", message="fine", retryable=False), id="b")
 
     result = cli("diff", "exec-a", "exec-b")
 
@@ -418,10 +430,10 @@ def test_hostile_text_in_a_diff_is_printed_escaped(cli, core):
 
 
 def test_damaged_record_is_reported_before_the_differences(cli, core):
-    bad = seen(core, id="bad")
-    seen(core, id="good")
+    bad = record_attempt(core, id="bad")
+    record_attempt(core, id="good")
     spoil(core, "UPDATE executions SET response_json = 'gone' WHERE id = :id", id=bad)
-    stripped = seen(core, HELLO, id="stripped")
+    stripped = record_attempt(core, HELLO, id="stripped")
     strip(core, stripped)
 
     result = cli("diff", "exec-bad", "exec-good")
@@ -436,7 +448,7 @@ def test_damaged_record_is_reported_before_the_differences(cli, core):
 
 
 def test_diff_of_an_unknown_id_exits_10(cli, core):
-    seen(core, id="a")
+    record_attempt(core, id="a")
 
     one_line(cli("diff", "exec-a", "nobody"), 10, "nobody")
     one_line(cli("diff", "exec-a"), 64, "Missing argument 'B'")

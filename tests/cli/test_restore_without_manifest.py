@@ -14,11 +14,11 @@ from craftcore.storage.migrations import list_migrations
 from tests.cli.conftest import NOON, Cli
 from tests.support.backups import ask, change
 from tests.support.fake_payments import LOST, Bank
-from tests.support.populated_database import Here
+from tests.support.populated_database import WorldCopy
 
 
 @pytest.fixture
-def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
+def copy(cli: Cli, here: WorldCopy, tmp_path: Path) -> Path:
     """Return a copy of the database as Litestream restores it: a single file. Its latest moment is from a daemon whose
     clock was two hours ahead.
     """

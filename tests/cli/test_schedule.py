@@ -13,7 +13,7 @@ from craftcore.diagnostics.text import schedule_text
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import facts
 from tests.cli.conftest import NOON
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.processes import a_daemon, craftcore, until
 from tests.support.trigger_steps import run_one, start_one
 
@@ -24,7 +24,7 @@ ARGV = {"argv": ["restic", "backup", "/srv"]}
 @pytest.fixture(autouse=True)
 def _at_noon(clock, database):
     """Run every command of this file at noon, on a database with the schema."""
-    lay_schema(database)
+    create_schema(database)
 
 
 def add(cli, *arguments):

@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.daemon.lock import DaemonLock
 from tests.cli.conftest import NOON
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.trigger_steps import run_one
 
 HOUR = 3600.0
@@ -17,7 +17,7 @@ HOUR = 3600.0
 @pytest.fixture(autouse=True)
 def _at_noon(clock, database):
     """Run every command of this file at noon, on a database with the schema."""
-    lay_schema(database)
+    create_schema(database)
 
 
 def add(cli, *arguments):

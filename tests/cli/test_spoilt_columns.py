@@ -22,7 +22,7 @@ from tests.crash.spoiling import lax, unguarded
 from tests.support.cells import some_cells
 from tests.support.commands import READS, line
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.log_capture import nothing_logged
+from tests.support.log_capture import suppressed_logs
 from tests.support.populated_database import NOON, World
 
 NOT_UTF8 = b"\xff\x1b["
@@ -136,7 +136,7 @@ def full(made, tmp_path_factory) -> tuple[World, Path]:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    with nothing_logged():
+    with suppressed_logs():
         yield
 
 

@@ -20,7 +20,7 @@ from craftcore.triggers.model import LANE
 from tests.cli.conftest import NOON
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualCore
-from tests.support.log_capture import nothing_logged
+from tests.support.log_capture import suppressed_logs
 from tests.support.trigger_steps import claim_all, claim_one, emit, run_one, start
 
 
@@ -153,7 +153,7 @@ def test_engine_start_records_pause_and_limits(tmp_path, clock, paused):
         async with running(an_app(), tmp_path / "agent.db", settings(), clock, paused=paused):
             pass
 
-    with nothing_logged():
+    with suppressed_logs():
         anyio.run(live)
 
     with VirtualCore(tmp_path / "agent.db", clock).reading() as reader:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.backup_lives import KEEP, NEW, OLD
 from tests.crash.crews import run_program
-from tests.support.backups import emit, named, rotate, take
+from tests.support.backups import emit, rotate, set_database_id, take_backup
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
 
@@ -21,9 +21,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     clock = VirtualClock()
     core = VirtualCore(folder / "agent.db", clock)
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     emit(core, NEW)
-    take(core.database, folder / "backup.db")
+    take_backup(core.database, folder / "backup.db")
     emit(core, OLD - NEW)
     for _ in range(KEEP):
         rotate(core.database, folder / "kept", KEEP)

@@ -20,7 +20,7 @@ from tests.support.engine_harness import Lab, lab, settings
 from tests.support.http_provider import (
     Provider,
     a_provider,
-    answers_nobody,
+    answers_too_late,
     breaks_off,
     done_and,
     once,
@@ -158,7 +158,7 @@ async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
 async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_path):
     """A task whose request has left is in doubt instead."""
     app, config = build_app(provider)
-    provider.behaviour = done_and(answers_nobody)
+    provider.behaviour = done_and(answers_too_late)
     public = replace(config.http, allow_private=True)
     connecting = App()
     declare_ready_made(connecting, replace(config, http=public), {})

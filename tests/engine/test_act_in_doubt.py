@@ -10,7 +10,7 @@ import pytest
 from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.errors import ActivityUnknown, NotFound, StateRefused
-from tests.support.acts import Gate, Held, Provider, acted, decisions, ledger, questions, statuses
+from tests.support.acts import Gate, HeldBatch, Provider, activity_events, decisions, ledger, questions, statuses
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import VirtualClock
 from tests.support.turns import begin, failure, result, run
@@ -125,7 +125,7 @@ async def test_decision_between_the_unknown_result_and_the_question_is_applied(t
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as harness:
-        held = Held(harness, monkeypatch, "find")
+        held = HeldBatch(harness, monkeypatch, "find")
         task = await begin(harness, turn)
         await held.inside()
         async with anyio.create_task_group() as group:
@@ -350,7 +350,7 @@ async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_res
     async with lab(app, tmp_path, clock=clock) as harness:
         task = await begin(harness, turn)
         await second.wait()
-        held = Held(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
+        held = HeldBatch(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
         clock.advance(hours=2)
@@ -378,7 +378,7 @@ async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp
     async with lab(app, tmp_path) as harness:
         task = await begin(harness, turn)
         await second.wait()
-        held = Held(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
+        held = HeldBatch(harness, monkeypatch, "begin_all", nth=2)  # the first call leaves the act in doubt
         go.set()
         await held.inside()
         harness.engine.consumer.running[1].stop("cancelled")
@@ -452,7 +452,7 @@ async def test_reconcile_answer_done_completes_the_act_without_another_call(tmp_
         assert result(row) == reference
         assert asked == [(f"activity:{row['id']}:1.1", 1, "ada")]
         assert decisions(harness) == [("happened", "reconcile")]
-        assert acted(harness, row["id"]) == ["INTENT", "UNKNOWN", "RESOLVED"]
+        assert activity_events(harness, row["id"]) == ["INTENT", "UNKNOWN", "RESOLVED"]
 
 
 @pytest.mark.parametrize("no", [NoEffect("no such payment"), NoEffect])

@@ -13,9 +13,9 @@ import pytest
 from craftcore import App, Call, Fail, NoEffect, TaskContext
 from tests.support.acts import (
     Gate,
-    Held,
+    HeldBatch,
     Provider,
-    acted,
+    activity_events,
     assert_records_are_whole,
     ledger,
     questions,
@@ -89,7 +89,7 @@ async def test_task_cancelled_during_a_call_ends_after_the_call_and_asks_a_perso
         assert (await harness.ended(task))["status"] == "CANCELLED"
         [row] = ledger(harness)
         assert (row["status"], row["reason"]) == ("UNKNOWN", "it was cancelled while it was called")
-        assert acted(harness, task) == ["INTENT", "UNKNOWN"]
+        assert activity_events(harness, task) == ["INTENT", "UNKNOWN"]
         assert stream(harness, task)[-1] == "FINAL_RESPONSE"
         assert_records_are_whole(harness)
         assert questions(harness) == [("activity", "OPEN")]
@@ -132,7 +132,7 @@ async def test_task_cancelled_before_the_call_calls_nothing_and_asks_no_question
         return await ctx.act(send)
 
     async with lab(app, tmp_path) as harness:
-        held = Held(harness, monkeypatch, "begin_all")
+        held = HeldBatch(harness, monkeypatch, "begin_all")
         task = await begin(harness, turn)
         await held.inside()
         harness.engine.consumer.running[1].stop("cancelled")
@@ -167,7 +167,7 @@ async def test_cancel_of_a_task_with_a_parked_turn_interrupts_running_calls(tmp_
             group.start_soon(pay_after_the_question_begins)
 
     async with lab(app, tmp_path) as harness:
-        held = Held(harness, monkeypatch, "begin_all")
+        held = HeldBatch(harness, monkeypatch, "begin_all")
         on_its_way = gate.inside.wait if when == "during the call" else held.inside
         task = await begin(harness, turn)
         go.set()
@@ -202,7 +202,7 @@ async def test_shutdown_interrupts_a_call_after_the_grace_and_refunds_the_attemp
         ("UNKNOWN", "it was cancelled while it was called")
     ]
     assert (harness.trigger(task)["status"], harness.trigger(task)["attempts"]) == ("PENDING", 0)
-    assert acted(harness, task) == ["INTENT", "UNKNOWN"]
+    assert activity_events(harness, task) == ["INTENT", "UNKNOWN"]
     assert_records_are_whole(harness)
 
 
@@ -215,7 +215,7 @@ async def test_shutdown_before_the_call_refunds_the_attempt_and_the_next_start_c
         return await ctx.act(send)
 
     async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as harness:
-        held = Held(harness, monkeypatch, "begin_all")
+        held = HeldBatch(harness, monkeypatch, "begin_all")
         task = (await app.emit("turn")).id
         await held.inside()
         harness.engine.consumer.running[1].stop("shutdown")
@@ -407,7 +407,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
     """The cancel bypasses every scope. An act that was not called is not in doubt."""
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True)(provider)
-    held: Held | None = None
+    held: HeldBatch | None = None
 
     async def turn(ctx: TaskContext) -> Any:
         if ctx.resume != "FIRST":
@@ -434,7 +434,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
 
     async with lab(app, tmp_path) as harness:
         if when == "before it":
-            held = Held(harness, monkeypatch, "begin_all")
+            held = HeldBatch(harness, monkeypatch, "begin_all")
         task_id = await begin(harness, turn, max_attempts=1)
         assert failure(await harness.ended(task_id))[1] == "the time is over"
         assert statuses(harness) == ["FAILED" if when == "before it" else "UNKNOWN"]

@@ -13,7 +13,7 @@ from craftcore.errors import IdempotencyConflict, KeyRequired, PermissionRefused
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents, NewAct
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.support.acts import Gate, Provider, acted, ledger, questions, statuses
+from tests.support.acts import Gate, Provider, activity_events, ledger, questions, statuses
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import VirtualClock
 from tests.support.processes import PATIENCE
@@ -205,7 +205,7 @@ async def test_concurrent_acts_with_the_same_key_share_a_single_call(tmp_path):
 
         assert result(await harness.ended(task)) == ["once"] * 5
         assert len(provider.calls) == 1
-        assert acted(harness, task) == ["INTENT", "DONE"]
+        assert activity_events(harness, task) == ["INTENT", "DONE"]
 
 
 async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused(tmp_path):

@@ -11,7 +11,7 @@ from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.store import ActivityStore
 from craftcore.services import Services
-from tests.support.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
+from tests.support.acts import Gate, Provider, activity_events, assert_records_are_whole, event_payload, ledger, stream
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.turns import begin, result, run
 
@@ -62,13 +62,13 @@ async def test_stream_of_a_task_lists_the_activity_events_in_order(tmp_path, ans
     async with lab(app, tmp_path) as harness:
         row = await run(harness, turn)
 
-        assert acted(harness, row["id"]) == events
+        assert activity_events(harness, row["id"]) == events
         assert_records_are_whole(harness)
         history = event_types(harness)
         assert [event.removeprefix("ACTIVITY_") for event in history] == events
         calls = harness.rows("SELECT * FROM events WHERE type = 'ACTIVITY_INTENT' ORDER BY execution_seq")
-        assert [told(call)["attempt"] for call in calls] == list(range(1, events.count("INTENT") + 1))
-        assert {told(call)["key"] for call in calls} == {f"activity:{row['id']}:1.1"}
+        assert [event_payload(call)["attempt"] for call in calls] == list(range(1, events.count("INTENT") + 1))
+        assert {event_payload(call)["key"] for call in calls} == {f"activity:{row['id']}:1.1"}
 
 
 def event_types(harness: Lab) -> list[str]:
@@ -152,7 +152,7 @@ async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
 
     async with lab(app, tmp_path) as harness:
         row = await run(harness, turn)
-        assert acted(harness, row["id"]) == ["INTENT", "INTENT", "DONE", "DONE"]
+        assert activity_events(harness, row["id"]) == ["INTENT", "INTENT", "DONE", "DONE"]
         rows = harness.rows("SELECT activity_seq, type FROM events WHERE activity_seq IS NOT NULL ORDER BY seq")
         assert [(one["activity_seq"], one["type"][9:]) for one in rows] == [
             (1, "INTENT"),
@@ -177,7 +177,7 @@ async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
     async with lab(app, tmp_path) as harness:
         row = await run(harness, turn)
         [event] = harness.rows("SELECT * FROM events WHERE type = 'ACTIVITY_RESOLVED'")
-        assert told(event) == {
+        assert event_payload(event) == {
             "action": "pay",
             "by": "reconcile",
             "decision": "happened",

@@ -11,7 +11,7 @@ import pytest
 
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from tests.support.engine_harness import look
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.processes import run_python
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ PLACES = {
 
 def run_host(path: Path, run: str, code: str, router: str = "pass") -> str:
     """Run a host program to its end and return its output."""
-    lay_schema(path)
+    create_schema(path)
     ended = run_python(["-c", HOST.format(code=code, router=router, run=run), path], ROOT)
     assert ended.code == 0, ended.err
     return ended.out

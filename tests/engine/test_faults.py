@@ -22,7 +22,7 @@ from tests.support.cells import some_cells
 from tests.support.engine_harness import look, settings
 from tests.support.faults import Fault, Recording, When
 from tests.support.log_capture import capture_logs
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.processes import PATIENCE
 
 pytestmark = [
@@ -129,7 +129,7 @@ class FaultyRun:
         self.crashes = 0
         self._workflow = scenario
         self._database = RepeatedReads(self.path, SystemClock())
-        lay_schema(self.path)
+        create_schema(self.path)
         self._specs: list[TriggerSpec] | None = [
             TriggerSpec(workflow="healthy", payload={"n": 1}, id="healthy-1"),
             TriggerSpec(workflow=scenario, id=self.victim, session_id=None if scenario else SESSION),

@@ -16,7 +16,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.engine.loop.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
 from tests.support.engine_harness import look, settings
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.processes import PATIENCE
 from tests.support.warm_parent import ROOT, start
 
@@ -58,7 +58,7 @@ IN_TASK = "task = asyncio.create_task(engine()); await running.wait(); await asy
 
 def run_host(path: Path, host: str, code: str = "") -> str:
     """Run a host program that ends its event loop, and return its standard error."""
-    lay_schema(path)
+    create_schema(path)
     program = HOST.format(host=host, code=code or "pass", emits=bool(code))
     with start(["-c", program, path], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
         _, errors = child.communicate(timeout=PATIENCE)

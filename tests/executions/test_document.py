@@ -21,7 +21,7 @@ from craftcore.executions.replay import refusal, replay
 from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
-from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, seen, spoil, strip
+from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, record_attempt, spoil, strip
 
 HOSTILE = "say \"hi\" \\ 'there'\n\r\t\x00\x1f\x7f é 😀 \u2028 </script>"
 
@@ -39,7 +39,7 @@ def round_trip(record: ExecutionRecord) -> ExecutionRecord:
 @pytest.fixture
 def document(core) -> dict[str, Any]:
     """Return the document of a closed record, as read from a file."""
-    return read_document(look(core, seen(core, id="t", payload={"n": 1}, session_id="s")))
+    return read_document(look(core, record_attempt(core, id="t", payload={"n": 1}, session_id="s")))
 
 
 # Writing
@@ -68,7 +68,7 @@ def test_document_has_the_shape_of_the_failure_model(document):
 
 
 def test_header_states_why_a_record_cannot_be_replayed(core):
-    gone, open_ = seen(core, id="gone"), seen(core, None, id="open")
+    gone, open_ = record_attempt(core, id="gone"), record_attempt(core, None, id="open")
     invalidate(core, gone)
 
     headers = [document_of(look(core, execution_id))["header"] for execution_id in (gone, open_)]
@@ -100,14 +100,16 @@ def test_header_states_why_a_record_cannot_be_replayed(core):
 )
 def test_record_round_trips_through_its_document(core, clock, outcome):
     clock.advance(seconds=0.1)
-    record = look(core, seen(core, outcome, description=HOSTILE, session_id="s", payload={"body": ["ü", 1e22]}))
+    record = look(
+        core, record_attempt(core, outcome, description=HOSTILE, session_id="s", payload={"body": ["ü", 1e22]})
+    )
 
     assert round_trip(record) == record
     assert faults(round_trip(record)) == faults(record) == []
 
 
 def test_invalidated_or_stripped_record_round_trips_through_its_document(core):
-    first, second = seen(core, id="a"), seen(core, id="b")
+    first, second = record_attempt(core, id="a"), record_attempt(core, id="b")
     invalidate(core, first, HOSTILE)
     invalidate(core, second, None)
     strip(core, second)
@@ -119,7 +121,7 @@ def test_invalidated_or_stripped_record_round_trips_through_its_document(core):
 
 
 def test_task_record_with_memos_round_trips_through_its_document(core):
-    record = look(core, seen(core))
+    record = look(core, record_attempt(core))
     events = tuple(
         event._replace(task_seq=3, turn=1, memo=f"step/{event.seq}", activity_seq=9) for event in record.events
     )
@@ -132,7 +134,7 @@ def test_task_record_with_memos_round_trips_through_its_document(core):
     "text", ["", "{", "[1]", "null", '{"b": 1, "a": 2}', '{"a":NaN}', '{"a":1,"a":2}', "[" * 9_999]
 )
 def test_damaged_text_is_kept_literally_and_stays_damaged(core, text):
-    whole = look(core, seen(core))
+    whole = look(core, record_attempt(core))
     event = whole.events[1]._replace(payload_json=text)
     events = (whole.events[0], event, *whole.events[2:])
     damaged = replace(whole, response_json=text, envelope_json=text, routing_json=text, events=events)
@@ -143,7 +145,7 @@ def test_damaged_text_is_kept_literally_and_stays_damaged(core, text):
 
 
 def test_bit_flip_in_the_database_is_detected_in_the_document(core):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     spoil(core, "UPDATE executions SET response_json = replace(response_json, 'Ada', 'Ade')")
 
     found = round_trip(look(core, execution_id))
@@ -368,7 +370,7 @@ JSON = st.recursive(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict[str, Any]:
     core = VirtualCore(tmp_path_factory.mktemp("whole") / "agent.db", VirtualClock())
-    document = read_document(look(core, seen(core, TIMEOUT)))
+    document = read_document(look(core, record_attempt(core, TIMEOUT)))
     core.close()
     return document
 
@@ -401,7 +403,7 @@ def test_mutated_document_is_a_record_or_is_refused_with_a_message(whole, data):
 
 @pytest.mark.parametrize("change", [{"version": "2.0"}, {"intent": {"name": "", "version": "1.0"}}])
 def test_document_with_an_unsupported_envelope_is_refused(core, change):
-    document = document_of(look(core, seen(core, Succeeded(result_json="1"))))
+    document = document_of(look(core, record_attempt(core, Succeeded(result_json="1"))))
     document["envelope"] = {**document["envelope"], **change}
 
     with pytest.raises(InvalidInput, match="Invalid envelope") as refused:

@@ -14,7 +14,7 @@ import pytest
 from craftcore.executions.model import EventType
 from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
 from tests.support.cells import cells
-from tests.support.golden_runs import GOLDEN, RUNS, recorded, shown
+from tests.support.golden_runs import GOLDEN, RUNS, recorded, to_plain_json
 
 BACKENDS = ("asyncio", "trio")
 
@@ -60,7 +60,7 @@ def golden_records(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_fallback_is_recorded_as_the_eight_events_of_the_example_in_order(backend):
-    [record] = shown(recorded("fallback_success", backend).records)
+    [record] = to_plain_json(recorded("fallback_success", backend).records)
 
     assert [(event["seq"], event["type"]) for event in record["events"]] == [
         (event["seq"], event["type"]) for event in EXAMPLE
@@ -94,7 +94,7 @@ def test_six_event_types_have_exactly_the_fields_of_the_failure_model(name, back
     ],
 )
 def test_golden_run_leaves_exactly_the_kept_records(name, backend):
-    assert shown(recorded(name, backend).records) == golden_records(name)
+    assert to_plain_json(recorded(name, backend).records) == golden_records(name)
 
 
 def test_golden_records_are_those_of_the_runs():

@@ -16,7 +16,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
 from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
 from tests.support.fakes import NEW_YEAR
-from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, seen, strip
+from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, record_attempt, strip
 
 LARGE = {"data": "é" * 1_000_000}
 VALUES: list[Any] = [
@@ -46,7 +46,7 @@ VALUES: list[Any] = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
 def test_replay_returns_the_result_byte_for_byte(core, value):
     text = encode(value, "result")
-    record = look(core, seen(core, Succeeded(result_json=text)))
+    record = look(core, record_attempt(core, Succeeded(result_json=text)))
 
     result = replay(record)
 
@@ -56,7 +56,7 @@ def test_replay_returns_the_result_byte_for_byte(core, value):
 
 
 def test_replay_states_that_the_result_is_a_replay_and_its_source(core):
-    result = replay(look(core, seen(core, id="t")))
+    result = replay(look(core, record_attempt(core, id="t")))
 
     assert result == ReplayResult(
         status="success",
@@ -72,7 +72,7 @@ def test_replay_states_that_the_result_is_a_replay_and_its_source(core):
 
 
 def test_replay_returns_a_recorded_error_as_that_error(core):
-    record = look(core, seen(core, TIMEOUT))
+    record = look(core, record_attempt(core, TIMEOUT))
 
     result = replay(record)
 
@@ -89,7 +89,7 @@ def test_replay_returns_a_recorded_error_as_that_error(core):
 
 
 def test_replay_returns_a_cancellation_as_a_cancellation(core):
-    result = replay(look(core, seen(core, Cancelled())))
+    result = replay(look(core, record_attempt(core, Cancelled())))
 
     assert result.status == "error"
     assert result.error is not None
@@ -97,7 +97,7 @@ def test_replay_returns_a_cancellation_as_a_cancellation(core):
 
 
 def test_replay_of_a_none_result_returns_none_without_a_refusal(core):
-    result = replay(look(core, seen(core, Succeeded())))
+    result = replay(look(core, record_attempt(core, Succeeded())))
 
     assert (result.status, result.payload, result.warnings) == ("success", None, [])
 
@@ -106,37 +106,38 @@ def test_replay_of_a_none_result_returns_none_without_a_refusal(core):
 
 
 def incomplete(core):
-    return look(core, seen(core, None))
+    return look(core, record_attempt(core, None))
 
 
 def released(core):
-    return look(core, seen(core, Released(reason="shutdown")))
+    return look(core, record_attempt(core, Released(reason="shutdown")))
 
 
 def suspended(core):
-    return look(core, seen(core, Snoozed(until=NEW_YEAR + 60)))
+    return look(core, record_attempt(core, Snoozed(until=NEW_YEAR + 60)))
 
 
 def not_kept(core):
     return look(
-        core, seen(core, Succeeded(result_json='"' + "x" * 200 + '"'), recorder=Recorder(response_max_bytes=100))
+        core,
+        record_attempt(core, Succeeded(result_json='"' + "x" * 200 + '"'), recorder=Recorder(response_max_bytes=100)),
     )
 
 
 def invalidated(core):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     invalidate(core, execution_id)
     return look(core, execution_id)
 
 
 def stripped(core):
-    execution_id = seen(core)
+    execution_id = record_attempt(core)
     strip(core, execution_id)
     return look(core, execution_id)
 
 
 def corrupted(core):
-    record = look(core, seen(core))
+    record = look(core, record_attempt(core))
     return replace(record, response_json='{"metadata":{},"payload":{"hello":"Eve"},"status":"success"}')
 
 
@@ -180,14 +181,14 @@ def test_forced_replay_returns_the_stored_data_with_a_warning(core, state, reaso
 
 
 def test_forced_replay_does_not_change_whether_a_record_is_replayable(core):
-    record = look(core, seen(core))
+    record = look(core, record_attempt(core))
 
     assert replay(record, force=True) == replay(record)
 
 
 def test_replay_refusal_reasons_have_a_fixed_order(core):
     """The order is: no response, invalidated by a person, header, stripped by retention, damaged."""
-    whole = look(core, seen(core))
+    whole = look(core, record_attempt(core))
     damaged = replace(whole, response_json='{"metadata":{},"payload":1,"status":"success"}')
     all_wrong = replace(
         damaged,
@@ -223,7 +224,9 @@ def test_replay_refusal_reasons_have_a_fixed_order(core):
 )
 def test_replay_of_an_invalid_response_is_refused_even_without_a_hash(core, text):
     """A record that was closed before there was a chain has only its envelope's hash."""
-    old = replace(look(core, seen(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text)
+    old = replace(
+        look(core, record_attempt(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text
+    )
     assert refusal_to_replay(old) is None
 
     with pytest.raises(NotReplayable, match="record_corrupted"):
@@ -236,7 +239,7 @@ def test_replay_of_an_invalid_response_is_refused_even_without_a_hash(core, text
 
 def test_replay_accepts_the_matching_envelope_in_any_key_order(core):
     record = look(
-        core, seen(core, id="t", payload={"b": 1, "a": [{"y": 1, "x": 1.5}]}, description="é", session_id="s")
+        core, record_attempt(core, id="t", payload={"b": 1, "a": [{"y": 1, "x": 1.5}]}, description="é", session_id="s")
     )
     shuffled = {
         "version": "1.0",
@@ -255,7 +258,7 @@ def test_replay_accepts_the_matching_envelope_in_any_key_order(core):
     ids=repr,
 )
 def test_replay_of_another_envelope_is_refused_with_both_hashes_even_by_force(core, changed):
-    record = look(core, seen(core, payload={"n": 1}))
+    record = look(core, record_attempt(core, payload={"n": 1}))
     envelope = {**(record.envelope or {}), **changed}
 
     for force in (False, True):
@@ -282,11 +285,11 @@ def test_replay_refusal_has_priority_over_the_envelope_check(core):
 @pytest.mark.parametrize("envelope", [{"a": {1, 2}}, {"a": float("nan")}, {"a": b""}, {1: 1, "a": 1}], ids=repr)
 def test_replay_with_an_invalid_json_envelope_is_refused(core, envelope):
     with pytest.raises(InvalidInput, match="not JSON"):
-        replay(look(core, seen(core)), envelope)
+        replay(look(core, record_attempt(core)), envelope)
 
 
 def test_replay_result_is_immutable(core):
-    result = replay(look(core, seen(core, HELLO)))
+    result = replay(look(core, record_attempt(core, HELLO)))
 
     with pytest.raises(AttributeError):
         result.status = "error"  # type: ignore[misc]
@@ -306,7 +309,7 @@ def test_replay_result_is_immutable(core):
     ],
 )
 def test_replay_with_an_unsupported_envelope_is_refused_with_its_code(core, envelope, expected):
-    record = look(core, seen(core, Succeeded(result_json="1")))
+    record = look(core, record_attempt(core, Succeeded(result_json="1")))
 
     with pytest.raises(InvalidInput) as refused:
         replay(record, envelope)
@@ -316,7 +319,7 @@ def test_replay_with_an_unsupported_envelope_is_refused_with_its_code(core, enve
 
 
 def test_replay_envelope_without_a_version_is_compared_by_hash(core):
-    record = look(core, seen(core, Succeeded(result_json="1")))
+    record = look(core, record_attempt(core, Succeeded(result_json="1")))
 
     assert replay(record, record.envelope).payload == 1
     for envelope in ({}, {"version": "1.0", "intent": {"name": None}}):

@@ -6,9 +6,9 @@ from craftcore.retention.history_store import EPOCHS_KEPT
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
 from tests.support.activity_steps import DONE, an_activity
-from tests.support.attempts import again, end
+from tests.support.attempts import end, start_due
 from tests.support.fakes import VirtualCore
-from tests.support.many_starts import starts
+from tests.support.many_starts import insert_starts
 from tests.support.retention_harness import DAY, HOUR, only, sweep
 from tests.support.task_steps import begin
 from tests.support.trigger_steps import claim_all, emit
@@ -21,7 +21,7 @@ def epochs(core: VirtualCore) -> list[int]:
 
 
 def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
-    starts(core, EPOCHS_KEPT + 3)
+    insert_starts(core, EPOCHS_KEPT + 3)
     ended = clock.now()
     clock.advance(90 * DAY - 1)
     assert sweep(core, HISTORY_ONLY).rows == 0
@@ -34,7 +34,7 @@ def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
 
 
 def test_epochs_keep_the_newest_hundred_at_any_age(core, clock):
-    starts(core, EPOCHS_KEPT + 1)
+    insert_starts(core, EPOCHS_KEPT + 1)
     clock.advance(4_000 * DAY)
     assert sweep(core, only(bodies=DAY)).rows == 0
 
@@ -45,7 +45,7 @@ def test_epochs_keep_the_newest_hundred_at_any_age(core, clock):
 
 def test_epoch_with_a_reference_is_kept(core, clock):
     """A claim, an activity in doubt, a workflow, a clock event and a release refer to one epoch each."""
-    starts(core, EPOCHS_KEPT + 20)
+    insert_starts(core, EPOCHS_KEPT + 20)
     an_activity(core, begin(core, epoch=EPOCHS_KEPT + 20), DONE)
     core.do(lambda tx: tx.run("UPDATE activity_log SET epoch = 3"))
     core.do(lambda tx: tx.run("INSERT INTO workflows (name, epoch) VALUES ('greet', 5)"))
@@ -62,10 +62,10 @@ def test_epoch_with_a_reference_is_kept(core, clock):
 
 
 def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock):
-    starts(core, EPOCHS_KEPT + 20)
+    insert_starts(core, EPOCHS_KEPT + 20)
     for epoch in (4, 6):
         emit(core)
-        end(core, again(core, epoch=epoch), Succeeded())
+        end(core, start_due(core, epoch=epoch), Succeeded())
     clock.advance(100 * DAY)
 
     sweep(core, only(history=99 * DAY))
@@ -74,7 +74,7 @@ def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock)
 
 
 def test_epoch_of_a_killed_daemon_ages_from_the_start(core, clock):
-    starts(core, EPOCHS_KEPT + 1, ended=False)
+    insert_starts(core, EPOCHS_KEPT + 1, ended=False)
     clock.advance(90 * DAY + HOUR)
 
     assert dict(sweep(core, HISTORY_ONLY).removed) == {"epochs": 1}

@@ -10,9 +10,9 @@ import pytest
 
 from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.settlement import Succeeded
-from tests.support.attempts import again, end
+from tests.support.attempts import end, start_due
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.many_starts import starts
+from tests.support.many_starts import insert_starts
 from tests.support.processes import PATIENCE
 from tests.support.recorded_executions import record_everything
 from tests.support.retention_harness import DAY, assert_sound, batches, dump, sweep
@@ -45,9 +45,9 @@ def record_many_starts(folder: Path) -> Path:
     """Write the database of a daemon that was started 2,500 times and then ran one trigger."""
     path = folder / "agent.db"
     core = VirtualCore(path, VirtualClock())
-    starts(core, 2_500)
+    insert_starts(core, 2_500)
     emit(core)
-    end(core, again(core, epoch=2_500), Succeeded())
+    end(core, start_due(core, epoch=2_500), Succeeded())
     core.close()
     return path
 

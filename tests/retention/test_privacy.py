@@ -12,7 +12,7 @@ import pytest
 
 from craftcore import App, Call, Producer, TaskContext
 from craftcore.services import Services
-from tests.support.backups import take
+from tests.support.backups import take_backup
 from tests.support.engine_harness import lab
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import APP, craftcore
@@ -126,10 +126,10 @@ def test_payload_text_is_nowhere_in_the_files_after_ninety_days(core, clock):
 
 
 def test_backup_made_after_the_sweep_holds_no_payload_text(core, clock, tmp_path):
-    take(core.database, tmp_path / "before.db")
+    take_backup(core.database, tmp_path / "before.db")
     clock.advance(91 * DAY)
     sweep(core)
-    take(core.database, tmp_path / "after.db")
+    take_backup(core.database, tmp_path / "after.db")
 
     assert CANARY.encode() in files(tmp_path / "before.db")
     assert CANARY.encode() not in files(tmp_path / "after.db")

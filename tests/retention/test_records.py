@@ -18,7 +18,7 @@ from craftcore.retention.model import BATCH
 from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.settlement import Succeeded, Suspended
 from tests.support.activity_steps import UNKNOWN, an_activity, decide
-from tests.support.attempts import RECORDER, Begun, again, begin, boot, end
+from tests.support.attempts import RECORDER, StartedAttempt, begin, boot, end, start_due
 from tests.support.fakes import VirtualCore
 from tests.support.recorded_executions import LARGE
 from tests.support.retention_harness import DAY, assert_sound, batches, only, sweep
@@ -31,7 +31,7 @@ STRIPPING = only(bodies=7 * DAY)
 REMOVING = only(history=90 * DAY)
 
 
-def run(core: VirtualCore, **spec: Any) -> Begun:
+def run(core: VirtualCore, **spec: Any) -> StartedAttempt:
     begun = begin(core, **spec)
     end(core, begun, DONE)
     return begun
@@ -52,7 +52,7 @@ def end_sleeping_task(core: VirtualCore) -> None:
     finish(core, running)
 
 
-def record(core: VirtualCore, begun: Begun) -> ExecutionRecord:
+def record(core: VirtualCore, begun: StartedAttempt) -> ExecutionRecord:
     found = core.do(RecordStore().get, begun.id)
     assert found is not None
     return found
@@ -113,13 +113,13 @@ def test_record_left_open_by_a_crash_is_stripped_while_the_trigger_waits(core, c
     assert taken.stripped["executions"] == 1
     assert record(core, left).envelope is None
     assert record(core, left).ended_at is None
-    assert again(core, epoch=2).claim.payload_json == canonicalize({"text": LARGE})
+    assert start_due(core, epoch=2).claim.payload_json == canonicalize({"text": LARGE})
 
 
 def test_record_of_a_running_attempt_keeps_bodies_beside_a_crashed_attempt(core, clock):
     begin(core, payload={"text": "x"})
     boot(core)
-    running = again(core, epoch=2)
+    running = start_due(core, epoch=2)
     clock.advance(8 * DAY)
 
     assert sweep(core, STRIPPING).rows == 0
@@ -416,7 +416,7 @@ def test_records_are_removed_in_order_of_end(core, clock):
 def test_record_left_open_by_a_crash_is_removed_and_counted(core, clock):
     begin(core)
     boot(core)
-    end(core, again(core, epoch=2), DONE)
+    end(core, start_due(core, epoch=2), DONE)
     run(core)
     clock.advance(90 * DAY)
 

@@ -13,7 +13,7 @@ from craftcore.storage.damaged_rows import Damaged
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Cancelled, Failed, Succeeded
 from tests.executions.test_listing_plans import plans_of
-from tests.support.attempts import again, end
+from tests.support.attempts import end, start_due
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.retention_harness import only, sweep
 from tests.support.schedule_steps import DAY, HOUR, put, start_daemon, tick, triggers
@@ -53,7 +53,7 @@ def test_fired_occurrence_waits_until_its_trigger_starts(core, clock):
 def test_occurrence_at_work_began_with_its_first_record(core, clock):
     fire(core, clock)
     clock.advance(7)
-    begun = again(core)
+    begun = start_due(core)
 
     found = end_of(core)
 
@@ -72,7 +72,7 @@ def test_occurrence_at_work_began_with_its_first_record(core, clock):
 )
 def test_end_of_a_kept_trigger_is_the_end_of_its_occurrence(core, clock, outcome, state, status):
     fire(core, clock)
-    begun = again(core)
+    begun = start_due(core)
     clock.advance(5)
     end(core, begun, outcome)
 
@@ -87,9 +87,9 @@ def test_dead_letter_counts_its_attempts_and_began_with_the_first(core, clock):
     fire(core, clock)
     policy = RetryPolicy(max_attempts=2)
     began_at = clock.now()
-    end(core, again(core), BROKEN, policy)
+    end(core, start_due(core), BROKEN, policy)
     clock.advance(hours=0.9)
-    end(core, again(core), BROKEN, policy)
+    end(core, start_due(core), BROKEN, policy)
 
     found = end_of(core)
 
@@ -129,10 +129,10 @@ def test_end_is_read_from_the_newest_record_after_retention_removed_the_trigger(
     fire(core, clock)
     clock.advance(100)
     began_at = clock.now()
-    first = again(core)
+    first = start_due(core)
     end(core, first, Failed(code="AGENT_ERROR", message="it broke", retryable=True), RetryPolicy(max_attempts=3))
     clock.advance(hours=0.9)
-    second = again(core)
+    second = start_due(core)
     clock.advance(5)
     ended_at = clock.now()
     end(core, second, outcome)
@@ -161,7 +161,7 @@ def test_end_is_gone_with_the_last_record(core, clock):
 def test_records_of_a_longer_trigger_id_are_left_out(core, clock):
     """The id of one trigger is a prefix of the id of another."""
     fire(core, clock)
-    again(core)
+    start_due(core)
     with core.transaction() as tx:
         tx.run("UPDATE schedule_occurrences SET trigger_id = substr(trigger_id, 1, 30)")
 
@@ -187,7 +187,7 @@ def test_lines_are_listed_newest_first_and_paged_by_number(core, clock):
 def test_damaged_line_is_named_beside_whole_lines(core, clock):
     fire(core, clock)
     clock.advance(hours=1)
-    end(core, again(core), Succeeded())
+    end(core, start_due(core), Succeeded())
     tick(core)
     with core.transaction() as tx:
         tx.run("UPDATE schedule_occurrences SET reason = CAST(X'ff' AS TEXT) WHERE seq = 1")
@@ -224,7 +224,7 @@ def test_daemon_that_began_an_occurrence_is_known_by_its_start(core, clock):
     started_at = clock.now()
     epoch = start_daemon(core).epoch
     clock.advance(5)
-    end(core, again(core, epoch=epoch), Succeeded())
+    end(core, start_due(core, epoch=epoch), Succeeded())
 
     with core.reading() as reader:
         assert STORE.find_daemon_start(reader, trigger_id) == started_at
@@ -246,7 +246,7 @@ def test_start_of_a_daemon_is_read_by_two_indexes(core, clock):
 def test_occurrence_in_backoff_began_with_its_first_attempt(core, clock):
     fire(core, clock)
     began_at = clock.now()
-    end(core, again(core), BROKEN, RetryPolicy(max_attempts=3))
+    end(core, start_due(core), BROKEN, RetryPolicy(max_attempts=3))
 
     found = end_of(core)
 

@@ -20,9 +20,9 @@ from craftcore.errors import CraftcoreError, PermissionRefused
 from craftcore.storage.backup import backup, restore, staging_file
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.files import file_modes, whole_file
-from tests.support.backups import ask, emit, named, rotate, take
+from tests.support.backups import ask, emit, rotate, set_database_id, take_backup
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.other_users import NOBODY, a_shared_place, as_root, as_stranger
+from tests.support.other_users import NOBODY, a_shared_folder, as_other_user, as_root
 
 pytestmark = as_root
 
@@ -34,7 +34,7 @@ Attack = Callable[[Path, Path], None]
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    with a_shared_place() as place:
+    with a_shared_folder() as place:
         yield place
 
 
@@ -55,7 +55,7 @@ def attack_before_line(number: int, attack: Callable[[], None], work: Callable[[
         if event == "line":
             lines_left -= 1
             if lines_left == 0:
-                with as_stranger():
+                with as_other_user():
                     attack()
         return trace
 
@@ -144,7 +144,7 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
             reached = attack_before_line(
                 number,
                 lambda: replace_by_links(folder, lambda name: attack(victim, name)),
-                lambda: take(core.database, target),
+                lambda: take_backup(core.database, target),
             )
         except CraftcoreError:
             pass
@@ -171,8 +171,8 @@ def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, att
     made = tmp_path / "made"
     made.mkdir()
     core = VirtualCore(made / "agent.db", VirtualClock())
-    named(core.database, "this-one")
-    take(core.database, tmp_path / "backup.db")
+    set_database_id(core.database, "this-one")
+    take_backup(core.database, tmp_path / "backup.db")
     core.close()
     victim = create_victim(shared)
     before = state(victim)
@@ -212,11 +212,11 @@ def test_backup_is_refused_where_others_may_rename_the_file(core, shared, mode, 
 
     if refused:
         with pytest.raises(PermissionRefused, match=f"mode {mode:o}.*chmod go-w") as error:
-            take(core.database, folder / "backup.db")
+            take_backup(core.database, folder / "backup.db")
         assert error.value.exit_code == 77
         assert os.listdir(folder) == []
     else:
-        take(core.database, folder / "backup.db")
+        take_backup(core.database, folder / "backup.db")
         assert ask(folder / "backup.db", "PRAGMA integrity_check") == [("ok",)]
 
 
@@ -225,7 +225,7 @@ def test_folder_writable_by_the_own_group_is_accepted(core, shared):
     shared.chmod(0o775)
     emit(core)
 
-    take(core.database, shared / "backup.db")
+    take_backup(core.database, shared / "backup.db")
 
     assert (shared / "backup.db").exists()
 
@@ -233,7 +233,7 @@ def test_folder_writable_by_the_own_group_is_accepted(core, shared):
 def test_foreign_backups_remove_none_of_the_own(core, shared, clock):
     """In a folder with the sticky bit, another user adds newer backups, so that the rotation removes older ones."""
     shared.chmod(0o1777)
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     own, _ = rotate(core.database, shared, 2)
     clock.advance(60)
     forged, _ = rotate(core.database, shared, 2)

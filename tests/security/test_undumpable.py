@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_permissions import PROGRAM, open_to_strangers
-from tests.support.other_users import NOBODY, a_shared_place
+from tests.support.other_users import NOBODY, a_shared_folder
 from tests.support.processes import PATIENCE, Result, craftcore, environment, run_python, until
 
 pytestmark = pytest.mark.skipif(
@@ -50,7 +50,7 @@ def program(*arguments: str) -> list[str]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """Create a folder of the user `nobody`."""
-    with a_shared_place() as place:
+    with a_shared_folder() as place:
         os.chown(place, NOBODY, NOBODY)
         yield place
 

@@ -20,7 +20,7 @@ from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_path
 from craftcore.storage.database import Database
 from craftcore.storage.migrations import list_migrations
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.support.backups import ask, change, emit, files, named, rotate, take
+from tests.support.backups import ask, change, emit, files, rotate, set_database_id, take_backup
 from tests.support.fakes import VirtualCore
 
 NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
@@ -32,11 +32,11 @@ NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
 
 def test_backup_is_whole_private_and_describes_itself(core, tmp_path, clock):
     ids = emit(core, 3)
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     target = tmp_path / "backup.db"
     os.umask(before := os.umask(0))
     try:
-        manifest = take(core.database, target)
+        manifest = take_backup(core.database, target)
     finally:
         os.umask(before)
 
@@ -56,7 +56,7 @@ def test_backup_is_whole_private_and_describes_itself(core, tmp_path, clock):
 
 
 def test_backup_manifest_counts_every_table(core, tmp_path):
-    manifest = take(core.database, tmp_path / "backup.db")
+    manifest = take_backup(core.database, tmp_path / "backup.db")
 
     tables = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     assert set(manifest.rows) == {name for name in tables if not name.startswith("sqlite_")} - NOT_COUNTED
@@ -66,7 +66,7 @@ def test_backup_does_not_wait_for_a_writer_and_has_no_partial_transaction(core, 
     emit(core, 2)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
-        manifest = take(Database(core.database.path, core.clock), tmp_path / "backup.db")
+        manifest = take_backup(Database(core.database.path, core.clock), tmp_path / "backup.db")
 
     assert manifest.rows["triggers"] == 2
     assert core.rows("SELECT count(*) AS n FROM triggers") == [{"n": 0}]
@@ -81,7 +81,7 @@ def test_backup_to_the_database_name_is_refused(core, tmp_path, name):
     before = files(tmp_path)
 
     with pytest.raises(CannotCreate, match="belongs to the database itself") as refused:
-        take(core.database, tmp_path / name)
+        take_backup(core.database, tmp_path / name)
 
     assert refused.value.exit_code == 73
     assert files(tmp_path) == before
@@ -91,7 +91,7 @@ def test_backup_recognises_the_database_by_any_name(core, tmp_path):
     (tmp_path / "other").symlink_to(tmp_path, target_is_directory=True)
 
     with pytest.raises(CannotCreate, match="belongs to the database itself"):
-        take(core.database, tmp_path / "other" / "agent.db")
+        take_backup(core.database, tmp_path / "other" / "agent.db")
 
 
 @pytest.mark.parametrize("taken", ["backup.db", "backup.db.manifest.json"])
@@ -111,7 +111,7 @@ def test_backup_to_a_taken_name_is_refused_and_the_file_stays(core, tmp_path, ta
     before = set(os.listdir(tmp_path))
 
     with pytest.raises(CannotCreate, match="is there already"):
-        take(core.database, tmp_path / "backup.db")
+        take_backup(core.database, tmp_path / "backup.db")
 
     assert set(os.listdir(tmp_path)) == before
     assert (tmp_path / "original").read_text() == "original"
@@ -119,12 +119,12 @@ def test_backup_to_a_taken_name_is_refused_and_the_file_stays(core, tmp_path, ta
 
 def test_backup_into_a_missing_folder_is_refused(core, tmp_path):
     with pytest.raises(CannotCreate):
-        take(core.database, tmp_path / "nowhere" / "backup.db")
+        take_backup(core.database, tmp_path / "nowhere" / "backup.db")
 
 
 def test_backup_of_a_missing_database_creates_nothing(tmp_path, clock):
     with pytest.raises(NotFound):
-        take(Database(tmp_path / "agent.db", clock), tmp_path / "backup.db")
+        take_backup(Database(tmp_path / "agent.db", clock), tmp_path / "backup.db")
 
     assert os.listdir(tmp_path) == []
 
@@ -142,7 +142,7 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_backup_of_a_damaged_copy_is_discarded_and_removes_no_other(core, tmp_path, clock, damage):
     emit(core)
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     clock.advance(60)
     statement, message = DAMAGES[damage]
@@ -165,7 +165,7 @@ def test_overwritten_page_is_detected_during_the_copy(core, tmp_path):
     core.database.path.write_bytes(bytes(body))
 
     with pytest.raises(DatabaseInvalid):
-        take(core.database, tmp_path / "backup.db")
+        take_backup(core.database, tmp_path / "backup.db")
 
     assert not (tmp_path / "backup.db").exists()
 
@@ -184,12 +184,12 @@ def test_backup_on_a_full_disk_leaves_nothing(tmp_path, clock, disk, room):
     disk.fill(after_bytes=room)
 
     with pytest.raises(StorageFull) as refused:
-        take(core.database, tmp_path / "backup.db")
+        take_backup(core.database, tmp_path / "backup.db")
 
     assert refused.value.exit_code == 74
     assert [name for name in os.listdir(tmp_path) if not name.startswith("agent.db")] == []
     disk.free()
-    assert take(core.database, tmp_path / "backup.db").rows["triggers"] == 1
+    assert take_backup(core.database, tmp_path / "backup.db").rows["triggers"] == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
@@ -202,7 +202,7 @@ def test_backup_on_a_really_full_disk_leaves_no_part(core, tmp_path):
         pytest.skip(f"may not mount a small disk: {mounted.stderr.decode().strip()}")
     try:
         with pytest.raises(StorageFull):
-            take(core.database, place / "backup.db")
+            take_backup(core.database, place / "backup.db")
         assert os.listdir(place) == []
     finally:
         subprocess.run(["umount", str(place)], check=True)
@@ -215,7 +215,7 @@ def test_backup_without_a_manifest_is_discarded(core, tmp_path, monkeypatch):
     monkeypatch.setattr("craftcore.storage.backup.backup.write_whole", full)
 
     with pytest.raises(StorageFull):
-        take(core.database, tmp_path / "backup.db")
+        take_backup(core.database, tmp_path / "backup.db")
 
     assert [name for name in os.listdir(tmp_path) if not name.startswith("agent.db")] == []
 
@@ -224,7 +224,7 @@ def test_backup_without_a_manifest_is_discarded(core, tmp_path, monkeypatch):
 
 
 def test_rotation_removes_the_oldest_and_keeps_the_given_number(core, tmp_path, clock):
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     made = []
     for _ in range(5):
         new, removed = rotate(core.database, tmp_path / "kept", 3)
@@ -241,8 +241,8 @@ def test_rotation_removes_the_oldest_and_keeps_the_given_number(core, tmp_path, 
 def test_rotation_removes_only_older_whole_backups_of_this_database(core, tmp_path, clock):
     kept = tmp_path / "kept"
     other = VirtualCore(tmp_path / "other.db", clock)
-    named(other.database, "another-one")
-    named(core.database, "this-one")
+    set_database_id(other.database, "another-one")
+    set_database_id(core.database, "this-one")
     untouched = [rotate(other.database, kept, 9)[0]]
     other.close()
     (kept / "agent-20250101T000000Z.db").write_text("foreign, without a manifest")
@@ -282,9 +282,9 @@ def test_rotation_without_a_database_id_removes_nothing(core, tmp_path, clock):
 
 
 def test_rotation_leaves_backups_with_a_custom_name(core, tmp_path, clock):
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
-    take(core.database, tmp_path / "kept" / "before-upgrade.db")
+    take_backup(core.database, tmp_path / "kept" / "before-upgrade.db")
     clock.advance(60)
 
     _, removed = rotate(core.database, tmp_path / "kept", 1)
@@ -295,7 +295,7 @@ def test_rotation_leaves_backups_with_a_custom_name(core, tmp_path, clock):
 
 def test_rotation_is_not_affected_by_foreign_files(core, tmp_path, clock):
     """A pipe without a writer is not read, and a link does not lend its manifest to another file."""
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     kept = tmp_path / "kept"
     first, _ = rotate(core.database, kept, 1)
     for name in ("agent-20250101T000000Z.db", "agent-20250102T000000Z.db", "agent-20250103T000000Z.db"):
@@ -314,7 +314,7 @@ def test_rotation_is_not_affected_by_foreign_files(core, tmp_path, clock):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 def test_rotation_ignores_a_forged_manifest(core, tmp_path, clock):
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     os.chown(manifest_path(first), 65_534, 65_534)
     clock.advance(60)
@@ -326,7 +326,7 @@ def test_rotation_ignores_a_forged_manifest(core, tmp_path, clock):
 
 
 def test_two_backups_in_a_second_have_separate_names(core, tmp_path):
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     names = [rotate(core.database, tmp_path / "kept", 3)[0].name for _ in range(3)]
 
     assert names == [f"agent-20260101T000000Z{number}.db" for number in ("", "-2", "-3")]
@@ -373,7 +373,7 @@ def test_drafts_of_killed_processes_are_removed_and_active_drafts_are_not(core, 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"craftcore_backup": 1}', '{"craftcore_backup": 2}', "[" * 100_000])
 def test_invalid_manifest_is_refused(core, tmp_path, text):
-    take(core.database, tmp_path / "backup.db")
+    take_backup(core.database, tmp_path / "backup.db")
     manifest_path(tmp_path / "backup.db").write_text(text)
 
     with pytest.raises(DatabaseInvalid, match="not the manifest of a backup"):
@@ -384,7 +384,7 @@ def test_invalid_manifest_is_refused(core, tmp_path, text):
 def test_manifest_with_a_value_of_another_type_is_refused(core, tmp_path, name):
     import json
 
-    take(core.database, tmp_path / "backup.db")
+    take_backup(core.database, tmp_path / "backup.db")
     path = manifest_path(tmp_path / "backup.db")
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: ["?"]}))
 
@@ -395,7 +395,7 @@ def test_manifest_with_a_value_of_another_type_is_refused(core, tmp_path, name):
 @pytest.mark.parametrize("moment", ["NaN", "Infinity", "-1.0", "1e300"])
 def test_manifest_with_an_invalid_moment_is_refused(core, tmp_path, moment):
     """A manifest with an invalid time would keep its backup forever, since no rotation would count it."""
-    take(core.database, tmp_path / "backup.db")
+    take_backup(core.database, tmp_path / "backup.db")
     path = manifest_path(tmp_path / "backup.db")
     original_text = path.read_text()
     path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', original_text))
@@ -434,7 +434,7 @@ def test_concurrent_makers_of_a_file_do_not_share_a_draft(core, tmp_path):
     with staging_file(tmp_path / "backup.db") as first:
         os.write(first.descriptor, b"original")
         with pytest.raises(StorageBusy) as refused:
-            take(core.database, tmp_path / "backup.db")
+            take_backup(core.database, tmp_path / "backup.db")
         assert first.path.read_bytes() == b"original"
 
     assert refused.value.exit_code == 75
@@ -446,7 +446,7 @@ def test_draft_of_a_killed_maker_is_overwritten(core, tmp_path):
     left.mkdir(mode=0o700)
     (left / NAME).write_bytes(os.urandom(100_000))
 
-    take(core.database, tmp_path / "backup.db")
+    take_backup(core.database, tmp_path / "backup.db")
 
     assert ask(tmp_path / "backup.db", "PRAGMA integrity_check") == [("ok",)]
     assert not staging_path(tmp_path / "backup.db").exists()
@@ -469,7 +469,7 @@ def test_foreign_file_in_place_of_a_draft_is_left_alone(core, tmp_path, kind):
             path.chmod(0o750)
 
     with pytest.raises(PermissionRefused):
-        take(core.database, tmp_path / "backup.db")
+        take_backup(core.database, tmp_path / "backup.db")
 
     assert (tmp_path / "original").read_bytes() == b"original"
     assert os.path.lexists(path)
@@ -482,7 +482,7 @@ def test_backup_of_a_read_only_file_leaves_the_file_unchanged(core, tmp_path):
     assert not core.database.path.with_name("agent.db-wal").exists()
     before = core.database.path.read_bytes()
 
-    take(Database(core.database.path, core.clock, read_only=True), tmp_path / "backup.db")
+    take_backup(Database(core.database.path, core.clock, read_only=True), tmp_path / "backup.db")
 
     assert core.database.path.read_bytes() == before
     assert apsw.Connection(str(tmp_path / "backup.db")).pragma("journal_mode") == "delete"

@@ -24,7 +24,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.facts import delete_fact
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
-from tests.support.backups import ask, change, emit, files, named, take
+from tests.support.backups import ask, change, emit, files, set_database_id, take_backup
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import a_program
 
@@ -42,7 +42,7 @@ def backup(tmp_path: Path, clock: VirtualClock) -> Path:
     """Create a backup of another file with two triggers."""
     core = VirtualCore(tmp_path / "earlier.db", clock)
     emit(core, 2)
-    take(core.database, tmp_path / "backup.db")
+    take_backup(core.database, tmp_path / "backup.db")
     core.close()
     core.database.path.unlink()
     return tmp_path / "backup.db"
@@ -446,7 +446,7 @@ def test_owner_is_reported_for_missing_or_unreadable_files(core, tmp_path, clock
     with core.transaction() as tx:
         delete_fact(tx, "database_id")  # as in a file of an older version on which no daemon has run
     assert present_id(core.database) == (True, None)
-    named(core.database, "this-one")
+    set_database_id(core.database, "this-one")
     assert present_id(core.database) == (True, "this-one")
     core.close()
     core.database.path.write_bytes(b"no database")

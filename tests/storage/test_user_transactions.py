@@ -19,7 +19,7 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.storage.test_contention import HOLDER, child, send_line
-from tests.support.batches import Answers, Gate, handed_in, held, together
+from tests.support.batches import Answers, Gate, commit_together, held, wait_for_calls
 from tests.support.processes import PATIENCE
 from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
 from tests.support.warm_parent import start
@@ -138,7 +138,7 @@ async def test_user_transaction_runs_alone_between_its_neighbours(database):
 
     async with Writer(database) as writer:
         commits = lambda: writer.group_commit.commits  # noqa: E731
-        await together(
+        await commit_together(
             writer,
             [
                 (writer.commit, note, "a"),
@@ -163,7 +163,7 @@ async def test_user_transaction_runs_alone_between_its_neighbours(database):
 
 async def test_neighbours_of_a_failing_user_transaction_are_committed(database):
     async with Writer(database) as writer:
-        answers = await together(
+        answers = await commit_together(
             writer,
             [
                 (writer.commit, record, 2),
@@ -185,7 +185,7 @@ async def test_caller_cancelled_before_the_user_transaction_withdraws_the_item(d
         async with held(writer):
             async with anyio.create_task_group() as callers:
                 callers.start_soon(writer.commit_user_sql, write, (2,), record)
-                await handed_in(writer, 1)
+                await wait_for_calls(writer, 1)
                 callers.cancel_scope.cancel()
         await writer.commit_user_sql(write, (3,), record)
 

@@ -14,7 +14,7 @@ import pytest
 
 from craftcore.errors import CannotCreate, PermissionRefused, StorageError
 from craftcore.storage.files.whole_file import write_whole
-from tests.support.other_users import a_shared_place, as_root, as_stranger
+from tests.support.other_users import a_shared_folder, as_other_user, as_root
 from tests.support.processes import a_program, until
 
 WRITER = """
@@ -77,12 +77,12 @@ def test_file_with_a_second_name_is_refused(tmp_path):
 @as_root
 def test_file_of_another_user_is_refused():
     """The file of another user is in a folder with the sticky bit, which every user may write to."""
-    with a_shared_place() as shared:
+    with a_shared_folder() as shared:
         shared.chmod(0o1777)
         path = shared / "record.json"
         path.write_bytes(b"foreign")
         path.chmod(0o666)
-        with as_stranger(), pytest.raises(PermissionRefused, match="belongs to user id 0"):
+        with as_other_user(), pytest.raises(PermissionRefused, match="belongs to user id 0"):
             write_whole(path, b"{}")
 
         assert path.read_bytes() == b"foreign"

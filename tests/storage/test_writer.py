@@ -19,7 +19,7 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from tests.support.batches import Answers, Gate, handed_in, held, together
+from tests.support.batches import Answers, Gate, commit_together, held, wait_for_calls
 from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE, open_files
 from tests.support.statements import record_statements
@@ -69,7 +69,7 @@ def rows(database: Database) -> list[int]:
 
 async def test_hundred_callers_share_a_single_flush(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit, insert, x) for x in range(100)])
+        answers = await commit_together(writer, [(writer.commit, insert, x) for x in range(100)])
         commits, items = writer.group_commit.commits, writer.group_commit.items
 
     assert answers == {x: x for x in range(100)}
@@ -102,7 +102,7 @@ async def test_items_run_in_order_of_arrival(database):
         order.append(number)
 
     async with Writer(database) as writer:
-        await together(writer, [(writer.commit, note, number) for number in range(50)])
+        await commit_together(writer, [(writer.commit, note, number) for number in range(50)])
 
     assert order == list(range(50))
 
@@ -121,7 +121,7 @@ async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(
         raise LookupError("a bug of the callback")
 
     async with Writer(database, on_flushed=count) as writer:
-        await together(writer, [(writer.commit, insert, x) for x in range(10)])
+        await commit_together(writer, [(writer.commit, insert, x) for x in range(10)])
         with pytest.raises(LookupError):
             await writer.commit(insert_then_raise, 11)
         answer = await writer.commit(insert, 12)
@@ -141,7 +141,7 @@ async def test_item_that_raises_is_undone_alone(database):
     calls = [(None, insert_then_raise if x == 50 else insert, x) for x in range(100)]
 
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit, work, x) for _, work, x in calls])
+        answers = await commit_together(writer, [(writer.commit, work, x) for _, work, x in calls])
 
     assert isinstance(answers.pop(50), LookupError)
     assert answers == {x: x for x in range(100) if x != 50}
@@ -150,7 +150,7 @@ async def test_item_that_raises_is_undone_alone(database):
 
 async def test_faulty_item_does_not_affect_the_rest_of_its_group(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100)])
+        answers = await commit_together(writer, [(writer.commit_batched, insert_each, x) for x in range(100)])
 
     assert isinstance(answers.pop(13), LookupError)
     assert answers == {x: x for x in range(100) if x != 13}
@@ -159,7 +159,7 @@ async def test_faulty_item_does_not_affect_the_rest_of_its_group(database):
 
 async def test_exception_answer_is_raised_to_its_own_caller(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100, 200)])
+        answers = await commit_together(writer, [(writer.commit_batched, insert_each, x) for x in range(100, 200)])
 
     assert [type(answers[x - 100]) for x in range(100, 200)] == [int, ValueError] * 50
     assert rows(database) == list(range(100, 200, 2))
@@ -167,7 +167,7 @@ async def test_exception_answer_is_raised_to_its_own_caller(database):
 
 async def test_constraint_error_is_raised_to_its_own_caller_only(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit, insert, x) for x in (1, 2, 1, 3)])
+        answers = await commit_together(writer, [(writer.commit, insert, x) for x in (1, 2, 1, 3)])
 
     assert isinstance(answers[2], StorageError)
     assert rows(database) == [1, 2, 3]
@@ -186,7 +186,7 @@ async def test_transaction_ended_by_sqlite_during_an_item_runs_the_others_again(
     async with Writer(database) as writer:
         await writer.commit(insert, 1)
         works = [count_and_insert, count_and_insert, rollback, count_and_insert]
-        answers = await together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
+        answers = await commit_together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
         failed = writer.failed
 
     assert isinstance(answers.pop(2), StorageError)
@@ -223,7 +223,7 @@ async def test_work_that_hides_the_end_of_its_transaction_ends_the_writer(databa
     async with Writer(database) as writer:
         await writer.commit(insert, 1)
         works = [insert] * others + [hide]
-        answers = await together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
+        answers = await commit_together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
         failed = writer.failed
 
     assert isinstance(failed, StorageError)
@@ -240,7 +240,7 @@ async def test_group_during_which_sqlite_ends_the_transaction_fails_only_the_fau
 
     async with Writer(database) as writer:
         await writer.commit(insert, 5)
-        answers = await together(writer, [(writer.commit_batched, each_or_rollback, x) for x in range(10)])
+        answers = await commit_together(writer, [(writer.commit_batched, each_or_rollback, x) for x in range(10)])
         failed = writer.failed
 
     assert isinstance(answers.pop(5), StorageError)
@@ -257,7 +257,7 @@ async def test_statements_of_a_lone_item_are_its_own_and_those_of_the_commit(dat
             await writer.commit(insert, 1)
             lone = list(statements)
             statements.clear()
-            await together(writer, [(writer.commit, insert, x) for x in (2, 3)])
+            await commit_together(writer, [(writer.commit, insert, x) for x in (2, 3)])
 
     assert [sql.split()[0] for sql in lone] == ["BEGIN", "INSERT", "COMMIT"]
     assert [sql.split()[0] for sql in statements].count("SAVEPOINT") == 2
@@ -276,7 +276,7 @@ async def test_lone_item_that_raises_is_undone_and_commits_nothing(database):
 
 async def test_group_alone_in_its_transaction_affects_only_its_faulty_item(database):
     async with Writer(database) as writer:
-        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in (12, 13, 14)])
+        answers = await commit_together(writer, [(writer.commit_batched, insert_each, x) for x in (12, 13, 14)])
 
     assert isinstance(answers.pop(1), LookupError)
     assert answers == {0: 12, 2: 14}
@@ -291,7 +291,7 @@ async def test_caller_cancelled_before_its_item_begins_withdraws_the_item(databa
         async with held(writer):
             async with anyio.create_task_group() as callers:
                 callers.start_soon(writer.commit, insert, 1)
-                await handed_in(writer, 1)
+                await wait_for_calls(writer, 1)
                 callers.cancel_scope.cancel()
             waiting = len(writer.queue)
         await writer.commit(insert, 2)
@@ -404,7 +404,7 @@ async def test_before_answers_runs_once_per_commit_on_the_writer_thread_before_a
             async with held(writer):
                 for x in (1, 2, 3):
                     tasks.start_soon(caller, x)
-                    await handed_in(writer, x)
+                    await wait_for_calls(writer, x)
 
     assert seen == [(3, "craftcore-writer", [1, 2, 3], [])]
     assert sorted(answered) == [1, 2, 3]
@@ -459,7 +459,9 @@ async def test_after_commit_is_called_once_by_an_item_that_ran_twice(database):
 
     async with Writer(database) as writer:
         await writer.commit(insert, 1)
-        await together(writer, [(writer.commit, work, 10), (writer.commit, rollback, 11), (writer.commit, work, 12)])
+        await commit_together(
+            writer, [(writer.commit, work, 10), (writer.commit, rollback, 11), (writer.commit, work, 12)]
+        )
 
     assert seen == [10, 12]
 
@@ -491,7 +493,7 @@ async def test_writer_close_answers_every_waiting_caller(database):
         await gate.is_held()
         for x in range(10):
             tasks.start_soon(answers.of, x, writer.commit, insert, x)
-        await handed_in(writer, 10)
+        await wait_for_calls(writer, 10)
         tasks.start_soon(writer.__aexit__, None, None, None)
         with anyio.fail_after(PATIENCE):
             while not writer.queue.is_closing:
@@ -564,7 +566,7 @@ async def test_event_loop_is_not_blocked_by_a_checkpoint(database, monkeypatch):
             rescue = threading.Timer(PATIENCE / 2, release.set)  # frees a blocked loop
             rescue.start()
             tasks.start_soon(writer.commit, insert, 2)
-            await handed_in(writer, 1)
+            await wait_for_calls(writer, 1)
             was_blocked = release.is_set()
             release.set()
             rescue.cancel()
@@ -576,7 +578,7 @@ async def test_event_loop_is_not_blocked_by_a_checkpoint(database, monkeypatch):
 async def test_full_batch_is_bounded(database):
     async with Writer(database) as writer:
         calls = [(writer.commit, insert, x) for x in range(1500)]
-        await together(writer, calls)
+        await commit_together(writer, calls)
         commits = writer.group_commit.commits
 
     assert commits == 3

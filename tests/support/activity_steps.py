@@ -51,7 +51,7 @@ def begin_call(core: VirtualCore, intent: NewIntent) -> StartedCall | Activity |
     return answer
 
 
-def begun(core: VirtualCore, intent: NewIntent) -> StartedCall:
+def start_call(core: VirtualCore, intent: NewIntent) -> StartedCall:
     answer = begin_call(core, intent)
     assert isinstance(answer, StartedCall), answer
     return answer
@@ -64,7 +64,7 @@ def end_call(core: VirtualCore, call: StartedCall, end: CallOutcome) -> bool:
 
 def an_activity(core: VirtualCore, running: Running, end: CallOutcome | None = None, place: str = "1.1") -> Activity:
     """Create an activity that was called with this outcome. None leaves the call open."""
-    call = begun(core, an_intent(running, place))
+    call = start_call(core, an_intent(running, place))
     if end is not None:
         assert end_call(core, call, end)
     return look(core, call.seq)

@@ -75,7 +75,7 @@ def stream(it: Lab, task_id: str) -> list[str]:
     ]
 
 
-def acted(it: Lab, task_id: str) -> list[str]:
+def activity_events(it: Lab, task_id: str) -> list[str]:
     """Return the events of activities in the stream of a task: INTENT, DONE, FAILED, UNKNOWN, RESOLVED."""
     prefix = "ACTIVITY_"
     return [type_.removeprefix(prefix) for type_ in stream(it, task_id) if type_.startswith(prefix)]
@@ -100,12 +100,12 @@ def assert_records_are_whole(it: Lab) -> None:
         assert "FINAL_RESPONSE" not in [event["type"] for event in events[:-1]]
 
 
-def told(row: dict[str, Any]) -> Any:
+def event_payload(row: dict[str, Any]) -> Any:
     """Return the payload of an event's row."""
     return json.loads(row["payload_json"])
 
 
-class Held:
+class HeldBatch:
     """A hold of the writer before the flush of the batch in which a rule of the ledger runs for the nth time."""
 
     def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:

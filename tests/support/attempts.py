@@ -14,7 +14,7 @@ from tests.support.trigger_steps import ack, emit, start_one
 RECORDER = Recorder()
 
 
-class Begun(NamedTuple):
+class StartedAttempt(NamedTuple):
     """A started attempt with its open record."""
 
     claim: Claim
@@ -25,21 +25,21 @@ class Begun(NamedTuple):
         return self.record.id
 
 
-def begin(core: VirtualCore, **spec: Any) -> Begun:
+def begin(core: VirtualCore, **spec: Any) -> StartedAttempt:
     """Emit a trigger and start it: no other trigger may be due."""
     emit(core, **spec)
-    return again(core)
+    return start_due(core)
 
 
-def again(core: VirtualCore, *, epoch: int = 1) -> Begun:
+def start_due(core: VirtualCore, *, epoch: int = 1) -> StartedAttempt:
     """Start the only trigger that is due."""
     claim = start_one(core, epoch=epoch)
     routed = Routed(claim.workflow or "greet", "explicit workflow")
     [record] = core.do(RECORDER.open_all, epoch, [AttemptInfo(claim, routed)])
-    return Begun(claim, record)
+    return StartedAttempt(claim, record)
 
 
-def end(core: VirtualCore, begun: Begun, outcome: Outcome, policy: RetryPolicy | None = None) -> Settlement:
+def end(core: VirtualCore, begun: StartedAttempt, outcome: Outcome, policy: RetryPolicy | None = None) -> Settlement:
     """Settle the attempt, and close its record."""
     core.do(RECORDER.close_all, [(begun.record, outcome)])
     return ack(core, begun.claim, outcome, policy)

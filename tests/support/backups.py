@@ -22,14 +22,14 @@ def head(reader: Reader) -> dict[str, Any] | None:
     return None if found is None else head_document(found)
 
 
-def take(database: Database, target: Path) -> Manifest:
+def take_backup(database: Database, target: Path) -> Manifest:
     return back_up(database, target, "1.2.3", head)
 
 
 def rotate(database: Database, folder: Path, keep: int) -> tuple[Path, list[Path]]:
     """Write a new backup and rotate; return the new one and the removed ones."""
-    new, _, gone = back_up_into(database, folder, keep, "1.2.3", head)
-    return new, gone
+    new, _, removed = back_up_into(database, folder, keep, "1.2.3", head)
+    return new, removed
 
 
 def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -56,7 +56,7 @@ def emit(core: VirtualCore, count: int = 1) -> list[str]:
         return [core.triggers.emit(tx, TriggerSpec(workflow="greet")).id for _ in range(count)]
 
 
-def named(database: Database, id: str) -> None:
+def set_database_id(database: Database, id: str) -> None:
     """Store an id of the database, as its first daemon does."""
     with database.transaction() as tx:
         tx.run("INSERT OR REPLACE INTO facts (name, value) VALUES ('database_id', :id)", id=id)

@@ -44,7 +44,7 @@ async def held(writer: Writer) -> AsyncIterator[None]:
             gate.open.set()
 
 
-async def handed_in(writer: Writer, count: int) -> None:
+async def wait_for_calls(writer: Writer, count: int) -> None:
     """Wait until this number of calls is queued."""
     with anyio.fail_after(PATIENCE):
         while len(writer.queue) < count:
@@ -61,12 +61,12 @@ class Answers(dict[int, Any]):
             self[number] = error
 
 
-async def together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
+async def commit_together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
     """Queue all calls in this order while the writer is blocked, and wait for every answer."""
     answers = Answers()
     async with anyio.create_task_group() as tasks:
         async with held(writer):
             for number, call in enumerate(calls):
                 tasks.start_soon(answers.of, number, *call)
-                await handed_in(writer, number + 1)
+                await wait_for_calls(writer, number + 1)
     return answers

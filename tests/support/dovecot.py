@@ -110,23 +110,25 @@ def a_dovecot(password: str) -> Iterator[Dovecot]:
         folder = Path(name)
         a_certificate(folder)
         (folder / "users").write_text(f"{USER}:{{PLAIN}}{password}\n")
-        somebody = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         for path in (folder, *folder.iterdir()):
-            os.chown(path, somebody.pw_uid, somebody.pw_gid)
+            os.chown(path, account.pw_uid, account.pw_gid)
         for _ in range(10):  # another process may take a free port before dovecot does
             port, tls_port = _free_port(), _free_port()
             settings = SETTINGS.format(
                 folder=folder,
-                user=somebody.pw_name,
-                group=grp.getgrgid(somebody.pw_gid).gr_name,
+                user=account.pw_name,
+                group=grp.getgrgid(account.pw_gid).gr_name,
                 port=port,
                 tls_port=tls_port,
             )
             (folder / "dovecot.conf").write_text(settings)
             (folder / "log").unlink(missing_ok=True)
             command = [program, "-F", "-c", str(folder / "dovecot.conf")]
-            who = {"user": somebody.pw_uid, "group": somebody.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-            with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, **who) as process:  # type: ignore[call-overload]
+            credentials = (
+                {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
+            )
+            with subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL, **credentials) as process:  # type: ignore[call-overload]
                 try:
                     until(lambda: process.poll() is not None or _is_up(folder), "dovecot")
                     if process.poll() is None:

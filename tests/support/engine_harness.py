@@ -19,7 +19,7 @@ from craftcore.engine.engine import Engine
 from craftcore.services import Services
 from craftcore.storage.database import Database
 from craftcore.storage.repeated_reads import RepeatedReads
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 from tests.support.processes import PATIENCE
 
 POLL_SECONDS_MAX = 0.02
@@ -133,7 +133,7 @@ class Lab:
 async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock | None = None) -> AsyncIterator[Lab]:
     """Run `app` in an engine on `folder/agent.db` until the block ends."""
     path = folder / "agent.db"
-    lay_schema(path)
+    create_schema(path)
     async with running(app, path, config or settings(), clock) as engine:
         lab = Lab(app, engine, path)
         try:

@@ -24,7 +24,7 @@ import craftcore
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.turn import Turn
 
-OURS = str(Path(craftcore.__file__).parent) + "/"
+PACKAGE = str(Path(craftcore.__file__).parent) + "/"
 STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")
 """The folders whose code starts, routes, runs and settles triggers. Storage has its own tests of faults."""
 
@@ -82,9 +82,9 @@ class Recording:
 
     def _called(self, frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or self.name is None or code in self.codes or not code.co_filename.startswith(OURS):
+        if event != "call" or self.name is None or code in self.codes or not code.co_filename.startswith(PACKAGE):
             return
-        if not code.co_filename.removeprefix(OURS).startswith(STEPS) or code.co_name.startswith("<"):
+        if not code.co_filename.removeprefix(PACKAGE).startswith(STEPS) or code.co_name.startswith("<"):
             return
         arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if any(mentions(frame.f_locals.get(each), self.name) for each in arguments):
@@ -96,10 +96,10 @@ class Recording:
         found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
         gc.freeze()
         places = _all_places()
-        return sorted((fn for fn in found if fn in places), key=_said)
+        return sorted((fn for fn in found if fn in places), key=_full_name)
 
 
-def _said(fn: Callable[..., Any]) -> str:
+def _full_name(fn: Callable[..., Any]) -> str:
     return f"{fn.__module__}.{fn.__qualname__}"
 
 
@@ -146,7 +146,7 @@ class Fault:
     def _raise(self) -> NoReturn:
         self.left -= 1
         self.raised += 1
-        raise Injected(f"injected {self.when} {_said(self.fn)}")
+        raise Injected(f"injected {self.when} {_full_name(self.fn)}")
 
     @contextmanager
     def installed(self) -> Iterator[Fault]:

@@ -71,7 +71,7 @@ class Stage:
         [emitted] = await self.app.emit_many([asked])
         return emitted.id
 
-    def emit_unjudged(self, workflow: str, payload: dict[str, Any]) -> str:
+    def emit_without_declarations(self, workflow: str, payload: dict[str, Any]) -> str:
         """Emit as another process does, which lacks the declarations of the app."""
         core = VirtualCore(self.folder / "agent.db", self.clock)
         triggers = TriggerService(self.clock, read_moment)
@@ -218,7 +218,7 @@ async def routed(stage: Stage) -> None:
 
 @golden
 async def unknown_workflow(stage: Stage) -> None:
-    stage.emit_unjudged("gret", {})
+    stage.emit_without_declarations("gret", {})
     async with stage.running() as it:
         await it.settled("the-trigger")
 
@@ -235,7 +235,7 @@ async def payload_that_does_not_fit(stage: Stage) -> None:
     async def greet(name: str) -> None:
         raise AssertionError("not to be run")
 
-    stage.emit_unjudged("greet", {"nmae": "Zoë"})
+    stage.emit_without_declarations("greet", {"nmae": "Zoë"})
     async with stage.running() as it:
         await it.settled("the-trigger")
 
@@ -458,7 +458,7 @@ def all_records(reader: Reader) -> list[ExecutionRecord]:
     return [record for record in found if record is not None]
 
 
-def shown(records: list[ExecutionRecord]) -> list[dict[str, Any]]:
+def to_plain_json(records: list[ExecutionRecord]) -> list[dict[str, Any]]:
     """Return records as plain JSON. Random ids are numbered in the order of their appearance."""
     text = json.dumps([_one(record) for record in records])
     names: dict[str, str] = {}
@@ -506,7 +506,7 @@ def _record_text(record: dict[str, Any]) -> str:
 
 def main() -> None:
     for name in RUNS:
-        (GOLDEN / f"{name}.json").write_text(text_of(shown(recorded(name).records)))
+        (GOLDEN / f"{name}.json").write_text(text_of(to_plain_json(recorded(name).records)))
         print(name)
 
 

@@ -216,7 +216,7 @@ def hangs_up(handler: Handler, asked: Asked) -> None:
     handler.await_leaving()
 
 
-def answers_nobody(handler: Handler, asked: Asked) -> None:
+def answers_too_late(handler: Handler, asked: Asked) -> None:
     """Answer after the client has disconnected."""
     handler.server.began.set()
     handler.await_leaving()
@@ -229,7 +229,7 @@ def babbles(handler: Handler, asked: Asked) -> None:
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
 
-def half_a_head(handler: Handler, asked: Asked) -> None:
+def sends_partial_head(handler: Handler, asked: Asked) -> None:
     """Send the status line, and never end the headers."""
     handler.wfile.write(b"HTTP/1.1 201 Created\r\nContent-Ty")
 

@@ -13,7 +13,7 @@ from craftcore.clock import Clock
 from craftcore.daemon.lifespan import running
 from tests.support.engine_harness import settings
 from tests.support.fakes import ClockState, VirtualClock, VirtualCore
-from tests.support.log_capture import nothing_logged
+from tests.support.log_capture import suppressed_logs
 from tests.support.processes import PATIENCE
 
 T = TypeVar("T")
@@ -54,8 +54,8 @@ def an_app() -> App:
 
     @app.workflow("chat", sources=["MESSAGE"])
     async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
-        said = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
-        return Done(said) if "bye" in said else Continue(said, on="message")
+        texts = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
+        return Done(texts) if "bye" in texts else Continue(texts, on="message")
 
     @app.workflow("count")
     async def count(ctx: TaskContext[int], upto: int = 3) -> Any:
@@ -98,7 +98,7 @@ def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None 
                     await anyio.sleep(0.002)
         return answer
 
-    with nothing_logged():
+    with suppressed_logs():
         return anyio.run(live)
 
 

@@ -36,19 +36,19 @@ class Handler(socketserver.StreamRequestHandler):
             self.server.left.set()
 
     def _talk(self) -> None:
-        if not self._say("greeting", "*"):
+        if not self._send("greeting", "*"):
             return
         while line := self.rfile.readline():
             words = line.decode(errors="replace").split()
-            self.server.heard.append(line.decode(errors="replace").strip())
+            self.server.received.append(line.decode(errors="replace").strip())
             tag, command = words[0], words[1].upper()
-            if not self._say(command, tag):
+            if not self._send(command, tag):
                 return
             if command == "AUTHENTICATE" and self.server.replies[command] == "+ ":
                 self.rfile.readline()  # the credentials
                 self.wfile.write(f"{tag} OK hello\r\n".encode())
 
-    def _say(self, step: str, tag: str) -> bool:
+    def _send(self, step: str, tag: str) -> bool:
         """Send a reply; return whether the conversation continues."""
         reply = self.server.replies[step]
         if reply is None:
@@ -73,7 +73,7 @@ class ScriptedImap(socketserver.ThreadingTCPServer):
     def __init__(self, replies: Mapping[str, str | None]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.replies: dict[str, str | None] = {**GOES_WELL, **replies}
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.silent = threading.Event()
         self.left = threading.Event()
 

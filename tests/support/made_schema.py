@@ -11,7 +11,7 @@ from craftcore.storage.migrate import migrate
 from craftcore.testing.virtual_clock import VirtualClock
 
 
-def lay_schema(path: Path) -> None:
+def create_schema(path: Path) -> None:
     """Create a database with the schema and without rows. An existing file stays unchanged."""
     if path.exists() or path.is_symlink() or not path.parent.is_dir():
         return

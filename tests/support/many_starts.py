@@ -10,7 +10,7 @@ VALUES (:epoch, 'b' || :epoch, 1, 'here', '1', :now, CASE WHEN :ended THEN :now 
 """
 
 
-def starts(core: VirtualCore, number: int, *, ended: bool = True) -> None:
+def insert_starts(core: VirtualCore, number: int, *, ended: bool = True) -> None:
     """Insert the rows of starts with epochs 1 to `number`."""
     core.do(
         lambda tx: [tx.run(START, epoch=epoch, now=core.clock.now(), ended=ended) for epoch in range(1, number + 1)]

@@ -17,7 +17,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another
 
 
 @contextmanager
-def as_stranger() -> Iterator[None]:
+def as_other_user() -> Iterator[None]:
     """Run the block with the rights of the user `nobody`."""
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
@@ -29,7 +29,7 @@ def as_stranger() -> Iterator[None]:
 
 
 @contextmanager
-def a_shared_place() -> Iterator[Path]:
+def a_shared_folder() -> Iterator[Path]:
     """Create a directory that every user can enter, unlike those of pytest."""
     place = Path(tempfile.mkdtemp(prefix="craftcore-shared-"))
     place.chmod(0o755)

@@ -46,7 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class WorldCopy:
     """A test's copy of the world, with its audit rows."""
 
     world: World

@@ -25,7 +25,9 @@ TIMEOUT = Failed(
 ADA = Actor(1000, "ada")
 
 
-def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Recorder | None = None, **spec: Any) -> str:
+def record_attempt(
+    core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Recorder | None = None, **spec: Any
+) -> str:
     """Record one attempt with this outcome, and return the id of the record. None leaves the record open."""
     recorder = recorder or Recorder()
     emit(core, **spec)

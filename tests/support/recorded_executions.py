@@ -136,19 +136,19 @@ def _retain(tx: Transaction) -> None:
     tx.run("DELETE FROM audit_log WHERE seq = 1")
 
 
-def remove_up_to(tx: Transaction, place: int) -> None:
+def remove_up_to(tx: Transaction, chain_seq: int) -> None:
     """Remove the oldest records of the chain, as retention does."""
-    gone = tx.fetch_all("SELECT seq FROM executions WHERE chain_seq <= :place", place=place)
+    removed_rows = tx.fetch_all("SELECT seq FROM executions WHERE chain_seq <= :chain_seq", chain_seq=chain_seq)
     tx.run(
         """
         UPDATE record_chain
-           SET removed = removed + :gone,
-               (anchor_seq, anchor_hash) = (SELECT chain_seq, record_hash FROM executions WHERE chain_seq = :place)
+           SET removed = removed + :count,
+               (anchor_seq, anchor_hash) = (SELECT chain_seq, record_hash FROM executions WHERE chain_seq = :chain_seq)
         """,
-        gone=len(gone),
-        place=place,
+        count=len(removed_rows),
+        chain_seq=chain_seq,
     )
-    for row in gone:
+    for row in removed_rows:
         tx.run("DELETE FROM event_rows WHERE execution_seq = :seq", seq=row["seq"])
         tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=row["seq"])
         tx.run("DELETE FROM executions WHERE seq = :seq", seq=row["seq"])

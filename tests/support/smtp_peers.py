@@ -50,7 +50,7 @@ async def a_mailroom(
         options |= {"tls_context": starttls, "require_starttls": True}
 
     def protocol() -> SMTP:
-        with warnings.catch_warnings(action="ignore"):  # it warns of passwords in clear text, here as anywhere
+        with warnings.catch_warnings(action="ignore"):  # aiosmtpd warns of passwords in clear text
             return SMTP(room, **options)
 
     server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, ssl=tls)
@@ -72,11 +72,11 @@ class Conversation:
         self.reader = reader
         self.writer = writer
 
-    async def say(self, text: str) -> None:
+    async def send(self, text: str) -> None:
         self.writer.write("".join(f"{line}\r\n" for line in text.split("\n")).encode())
         await self.writer.drain()
 
-    async def heard(self) -> bytes:
+    async def receive_line(self) -> bytes:
         line = await self.reader.readline()
         if not line.endswith(b"\n"):
             raise Left
@@ -107,7 +107,7 @@ class Scripted:
 
     def __init__(self, replies: dict[str, Reply]) -> None:
         self.replies = GOES_WELL | replies
-        self.heard: list[str] = []
+        self.received: list[str] = []
         self.messages: list[bytes] = []
         self.port = 0
 
@@ -119,34 +119,34 @@ class Scripted:
         finally:
             writer.close()
 
-    async def _talk(self, with_: Conversation) -> None:
-        await self._reply("greeting", with_)
+    async def _talk(self, conversation: Conversation) -> None:
+        await self._reply("greeting", conversation)
         while True:
-            line = (await with_.heard()).decode().strip()
-            self.heard.append(line)
+            line = (await conversation.receive_line()).decode().strip()
+            self.received.append(line)
             verb = line.partition(" ")[0].upper()
             step = next((key for key in (line, verb) if key in self.replies), "unknown")
-            said = await self._reply(step, with_)
-            if verb == "DATA" and said == "354 go on":
-                await self._take(with_)
+            reply = await self._reply(step, conversation)
+            if verb == "DATA" and reply == "354 go on":
+                await self._take(conversation)
             if verb == "QUIT":
                 return
 
-    async def _take(self, with_: Conversation) -> None:
-        await self._reply("body", with_)
+    async def _take(self, conversation: Conversation) -> None:
+        await self._reply("body", conversation)
         message = bytearray()
-        while (line := await with_.heard()) != b".\r\n":
+        while (line := await conversation.receive_line()) != b".\r\n":
             message += line
         self.messages.append(bytes(message))
-        await self._reply("dot", with_)
+        await self._reply("dot", conversation)
 
-    async def _reply(self, step: str, with_: Conversation) -> str | None:
+    async def _reply(self, step: str, conversation: Conversation) -> str | None:
         reply = self.replies[step]
         if not isinstance(reply, str):
-            await reply(with_)
+            await reply(conversation)
             return None
         if reply:
-            await with_.say(reply)
+            await conversation.send(reply)
         return reply
 
 
@@ -175,39 +175,41 @@ async def a_server(
         await asyncio.gather(*serving, return_exceptions=True)
 
 
-async def resets(with_: Conversation) -> None:
+async def resets(conversation: Conversation) -> None:
     """Reset the connection, and lose the data in flight."""
-    with_.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    with_.writer.transport.abort()
+    conversation.writer.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
+    conversation.writer.transport.abort()
     raise Left
 
 
-async def closes(with_: Conversation) -> None:
+async def closes(conversation: Conversation) -> None:
     """Close the connection in order."""
     raise Left
 
 
-async def hangs(with_: Conversation) -> None:
+async def hangs(conversation: Conversation) -> None:
     """Send no reply until the client disconnects."""
-    while await with_.reader.read(1 << 16):
+    while await conversation.reader.read(1 << 16):
         pass
     raise Left
 
 
-async def stops_reading(with_: Conversation) -> None:
+async def stops_reading(conversation: Conversation) -> None:
     """Stop reading, and send no reply."""
     await asyncio.get_running_loop().create_future()
 
 
-async def never_ends(with_: Conversation) -> None:
+async def never_ends(conversation: Conversation) -> None:
     """Send one reply with endless lines."""
     while True:
-        await with_.say("250-and " + "so on " * 100)
+        await conversation.send("250-and " + "so on " * 100)
 
 
 def says_and_closes(text: str) -> Reply:
-    async def reply(with_: Conversation) -> None:
-        await with_.say(text)
+    async def reply(conversation: Conversation) -> None:
+        await conversation.send(text)
         raise Left
 
     return reply
@@ -217,8 +219,8 @@ def says_in_turn(*texts: str) -> Reply:
     """Send each text once, and then repeat the last one."""
     left = list(texts)
 
-    async def reply(with_: Conversation) -> None:
-        await with_.say(left.pop(0) if len(left) > 1 else left[0])
+    async def reply(conversation: Conversation) -> None:
+        await conversation.send(left.pop(0) if len(left) > 1 else left[0])
 
     return reply
 

@@ -12,7 +12,7 @@ from craftcore.errors import CraftcoreError
 from craftcore.storage.database import Database
 from craftcore.storage.facts import set_fact
 from craftcore.storage.transaction import Transaction
-from tests.support.made_schema import lay_schema
+from tests.support.made_schema import create_schema
 
 NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTEGER CHECK (size < 1000)) STRICT"
 
@@ -20,7 +20,7 @@ NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTE
 def a_database(path: Path, clock: Any) -> Database:
     """Create a database of craftcore, with a table of the user that has one row."""
     database = Database(path / "agent.db", clock)
-    lay_schema(database.path)
+    create_schema(database.path)
     with database.transaction() as tx:
         tx.run(NOTES)
         tx.run("INSERT INTO notes (id, text) VALUES (1, 'first')")

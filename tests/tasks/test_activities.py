@@ -26,9 +26,9 @@ from tests.support.activity_steps import (
     an_activity,
     an_intent,
     begin_call,
-    begun,
     decide,
     end_call,
+    start_call,
 )
 from tests.support.activity_steps import look as look_at
 from tests.support.fakes import NEW_YEAR, VirtualCore
@@ -111,7 +111,7 @@ def test_question_about_a_doubt_has_all_facts_a_person_needs(core, clock):
 def test_long_arguments_are_shown_truncated_and_unstored_arguments_not_at_all(core):
     running = begin(core)
     for place, text in (("1.1", '"' + "x" * 1000 + '"'), ("1.2", None)):
-        call = begun(core, an_intent(running, place, request_json=text))
+        call = start_call(core, an_intent(running, place, request_json=text))
         end_call(core, call, UNKNOWN)
     fail(core, running)
 
@@ -775,7 +775,7 @@ def test_open_intent_is_found_again_by_its_own_attempt(core):
     intent = an_intent(running)
     assert core.do(core.acts.intent_of, intent) is None
 
-    call = begun(core, intent)
+    call = start_call(core, intent)
     assert core.do(core.acts.intent_of, intent) == call
     assert core.do(core.acts.intent_of, intent._replace(execution_seq=99)) is None
 

@@ -14,7 +14,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.restored_work import RestoredWork, begin_doubt, end_doubt
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import TriggerSource
-from tests.support.activity_steps import an_intent, begin_call, begun
+from tests.support.activity_steps import an_intent, begin_call, start_call
 from tests.support.fakes import NEW_YEAR, VirtualCore
 from tests.support.schedule_steps import DAY, HOUR, put, tick, triggers
 from tests.support.task_steps import Running, begin, emit_child, enter, enter_next, event_of, finish
@@ -184,7 +184,7 @@ def test_doubt_ends_once(core, clock):
     assert core.do(end_doubt)
     assert not core.do(end_doubt)
     assert core.rows("SELECT * FROM restored_work") == []
-    assert begun(core, an_intent(restored)).calls == 1
+    assert start_call(core, an_intent(restored)).calls == 1
 
 
 def test_file_that_was_never_restored_costs_an_engine_no_statement(core):

@@ -19,7 +19,7 @@ from craftcore.schedules.recurrence.occurrences import occurrences
 from craftcore.schedules.tick_plan import list_upcoming
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Succeeded
-from tests.support.attempts import again, end
+from tests.support.attempts import end, start_due
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.schedule_steps import DAY, put, start_daemon, stored, tick, triggers
 from tests.support.trigger_steps import BROKEN
@@ -70,7 +70,7 @@ def thirty_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
             start_daemon(core)
         tick(core)
         policy = RetryPolicy(max_attempts=1) if number == 20 else None
-        end(core, again(core, epoch=1), BROKEN if policy else Succeeded(), policy)
+        end(core, start_due(core, epoch=1), BROKEN if policy else Succeeded(), policy)
     core.close()
     return path
 
