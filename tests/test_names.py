@@ -30,17 +30,17 @@ PUBLIC = frozenset(
 """Names that users rely on; they do not change."""
 
 SHOWN = {"DaemonRunning", "StillWaiting"}
-"""Names of errors that `--json` shows; they do not change either."""
+"""Names of errors in the output of `--json`; they do not change either."""
 
 OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg", "now", "data_received"}
-"""Methods whose names a protocol of Python or of a library gives; those of an apsw VFS begin with a small x."""
+"""Methods whose names a protocol of Python or of a library sets. Methods of an apsw VFS begin with a small x."""
 
 STEMS = (
     *("hand", "hands", "told", "said", "heard", "stand", "standing", "stands", "room", "ride", "rides", "flight"),
     *("flights", "flown", "glance", "apart", "given", "insist", "recall", "doors", "stranger", "strangers"),
     *("solitude", "birth", "kin", "kinship", "manager", "helper", "helpers", "util", "utils"),
 )
-"""Words that no module, class or function has in its name."""
+"""Words that no name of a module, class or function contains."""
 
 NOUNS_IN_ING = {"finding", "firing", "logging", "routing", "timing", "string", "doorbell"}
 """Nouns that end like gerunds."""
@@ -56,10 +56,10 @@ SHORT = {"id", "tx", "ctx", "fn", "_", "by", "to", "cc", "ok"}
 """Names of one or two letters that are allowed; the last four are an option and fields of documents."""
 
 PREDICATES = ("is_", "has_", "can_", "may_", "must_", "should_", "was_", "are_")
+"""Prefixes of functions that answer a question with yes or no."""
 
 HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "by_")
-"""Prefixes of what is called at an event (`on_settled`), and of what makes one value of another (`from_text`)."""
-"""Prefixes of a name that says whether something is so."""
+"""Prefixes of functions that are called at an event (`on_settled`), and of conversions (`from_text`)."""
 
 
 TESTS = Path(__file__).parent
@@ -70,14 +70,14 @@ PRONOUNS = {
     *("it", "one", "they", "them", "what", "who", "whoever", "whatever", "nobody", "somebody", "he", "she"),
     *("told", "said", "heard", "stands", "stranger", "strangers", "anew", "hand", "hands", "insist", "thing", "things"),
 }
-"""Words that the name of a test does not have: a failing name says what broke."""
+"""Words that no name of a test contains, because the name of a failed test must describe the fault."""
 
 NO_SUBJECTS = {
     *("a", "an", "the", "after", "before", "with", "without", "when", "if", "while", "as", "by", "for", "from", "in"),
     *("is", "no", "not", "of", "on", "only", "each", "every", "some", "that", "this", "to", "and", "at", "both"),
     *("either", "even", "how", "where", "why", "whether", "other", "another", "there", "nothing", "never"),
 }
-"""Words that the name of a test does not begin with."""
+"""Words with which no name of a test begins."""
 
 PUBLIC_SUBJECTS = ("test_after_commit_", "test_before_answers_", "test_on_flushed_")
 """Names of functions that are subjects."""
@@ -91,7 +91,7 @@ def modules() -> set[str]:
 
 
 def module_faults(path: PurePosixPath, shared: Counter[str]) -> Iterator[str]:
-    """Yield what is wrong with the name of a module; `shared` counts the modules of each name."""
+    """Yield the faults of a module's name. `shared` counts the modules of each name."""
     words = path.stem.strip("_").split("_")
     if words[-1].endswith("ing") and words[-1] not in NOUNS_IN_ING:
         yield "is a gerund"
@@ -106,7 +106,7 @@ def identifiers() -> set[str]:
 
 
 def identifier_faults(tree: ast.Module) -> Iterator[str]:
-    """Yield what is wrong with the names that a module defines."""
+    """Yield the faults of the names that a module defines."""
     for node in prose.nodes(tree):
         match node:
             case ast.ClassDef(name=name):
@@ -133,7 +133,7 @@ def names_of_tests() -> set[str]:
 
 
 def faults_of_test_name(name: str) -> Iterator[str]:
-    """Yield what is wrong with the name of a test: it says the subject first, then a condition and the result."""
+    """Yield the faults of a test's name, which has the subject first, then a condition and the result."""
     _, *words = name.replace("one_time", "once").split("_")
     if len(name) > TEST_NAME_MAX:
         yield f"has {len(name)} characters"
@@ -145,7 +145,7 @@ def faults_of_test_name(name: str) -> Iterator[str]:
 
 
 def is_verb_or_noun_phrase(name: str) -> bool:
-    """Return whether a function of this name says what it does, asks a question, or names the value it returns."""
+    """Return whether a function's name is a verb phrase, a question, or the name of the returned value."""
     bare = name.lstrip("_")
     if name.startswith("__") or bare.startswith(PREDICATES + HOOKS_AND_CONVERSIONS):
         return True
@@ -158,7 +158,7 @@ def is_verb_or_noun_phrase(name: str) -> bool:
 
 
 def is_noun(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a decorator makes a value, a command or an overload of this function."""
+    """Return whether a decorator turns this function into a value, a command or an overload."""
     for one in node.decorator_list:
         name = ast.unparse(one.func if isinstance(one, ast.Call) else one)
         if name.rpartition(".")[2] in {"property", "cached_property", "setter", "command", "group", "contextmanager"}:

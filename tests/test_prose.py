@@ -12,16 +12,16 @@ from tests.support import prose
 from tests.test_names import VERBS
 
 OPENERS = frozenset({"what", "who", "whoever", "whether", "of", "that", "nobody"})
-"""Words that no sentence begins with, a question excepted."""
+"""Words with which only a question begins."""
 
 PHRASES = (
     *("is none", "is no", "are no", "of ours", "of yours", "behind our back", "so many", "in passing", "anew"),
     *("foreign hand", "all the same", "by hand alone", "so long", "for so long"),
 )
-"""Phrases of a translation: a plain sentence has a verb for each."""
+"""Phrases of translated English, each of which a plain verb can replace."""
 
 STEMS = ("told", "stranger", "insist", "nobody", "somebody", "whoever", "stands", "heard")
-"""Words that stand for a term of the glossary, or give code a mind."""
+"""Words that replace a term of the glossary, or describe code as a person."""
 
 WORDS_MAX = 30
 PAGE_WORDS_MAX = 25
@@ -33,7 +33,7 @@ KEY_LENGTH = 90
 
 
 def faults(sentence: str, *, limit: int | None = WORDS_MAX) -> Iterator[str]:
-    """Yield what is wrong with one sentence."""
+    """Yield the faults of one sentence."""
     words = prose.words(sentence)
     if words and words[0].lower() in OPENERS and not sentence.rstrip().endswith("?"):
         yield f"begins with {words[0]}"
@@ -102,7 +102,7 @@ def pages() -> set[str]:
 
 
 def length_faults(sentence: str) -> Iterator[str]:
-    """Yield the fault of a sentence of a page with too many words. Code does not count: a page lists names."""
+    """Yield the fault of a page's sentence with too many words. Code does not count, because pages list names."""
     words = [word for word in prose.words(sentence) if word != "code"]
     if len(words) > PAGE_WORDS_MAX:
         yield f"has {len(words)} words"

@@ -58,17 +58,17 @@ class _Check:
     def file_is_sound(self) -> None:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
-            self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(broken_invariants(Reader(self.connection)))
+            self.add_faults(f"{pragma}: {found}" for _ in found[:1])
+        self.add_faults(broken_invariants(Reader(self.connection)))
 
     def nothing_accepted_is_lost(self) -> None:
         for id, life in self.lines("accepted"):
             self.verdict.accepted += 1
             if id not in self.triggers:
                 self.verdict.lost[int(life)] += 1
-                self.blame([f"trigger {id}, accepted in life {life}, is gone"])
+                self.add_faults([f"trigger {id}, accepted in life {life}, is gone"])
         keys = Counter(row["dedup_key"] for row in self.triggers.values() if row["dedup_key"] is not None)
-        self.blame(f"key {key} has {count} rows" for key, count in keys.items() if count != 1)
+        self.add_faults(f"key {key} has {count} rows" for key, count in keys.items() if count != 1)
 
     def everything_is_settled_once(self) -> None:
         successes = Counter(
@@ -92,10 +92,12 @@ class _Check:
                     self.verdict.poisoned += 1
                 case _:
                     wanted = 0
-                    self.blame([f"trigger {id} is {row['status']} ({row['reason']}), {cut_off[id]} attempts cut off"])
+                    self.add_faults(
+                        [f"trigger {id} is {row['status']} ({row['reason']}), {cut_off[id]} attempts cut off"]
+                    )
             if successes[id] != wanted:
                 self.verdict.doubled[-1] += successes[id] > 1
-                self.blame([f"trigger {id} is {row['status']} and has {successes[id]} successful records"])
+                self.add_faults([f"trigger {id} is {row['status']} and has {successes[id]} successful records"])
 
     def records_are_whole_or_prefixes(self) -> None:
         events: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -108,17 +110,17 @@ class _Check:
             starts[record["trigger_id"]].append(int(record["id"].rpartition(".")[2]))
             final = types.count("FINAL_RESPONSE")
             if numbers != list(range(1, len(numbers) + 1)) or types[:1] != ["INTENT_RECEIVED"]:
-                self.blame([f"record {record['id']}: its events are {stream}"])
+                self.add_faults([f"record {record['id']}: its events are {stream}"])
             if record["ended_at"] is None:
                 self.verdict.interrupted[self.life_of_epoch.get(record["epoch"], -1)] += 1
                 if final or record["response_json"] is not None or record["status"] != "incomplete":
-                    self.blame([f"record {record['id']} never ended, yet has a final response"])
+                    self.add_faults([f"record {record['id']} never ended, yet has a final response"])
             elif record["status"] in ("success", "error") and (final != 1 or types[-1] != "FINAL_RESPONSE"):
-                self.blame([f"record {record['id']} is {record['status']} and its events are {types}"])
-        self.blame([f"{len(events)} records are missing that have events"] if events else [])
+                self.add_faults([f"record {record['id']} is {record['status']} and its events are {types}"])
+        self.add_faults([f"{len(events)} records are missing that have events"] if events else [])
         for id, row in self.triggers.items():
             if starts[id] != list(range(1, row["starts"] + 1)):
-                self.blame([f"trigger {id} was started {row['starts']} times and has the records {starts[id]}"])
+                self.add_faults([f"trigger {id} was started {row['starts']} times and has the records {starts[id]}"])
 
     def nothing_runs_after_it_was_settled(self) -> None:
         settled_before = {id: int(life) for id, life in self.lines("observed")}
@@ -128,19 +130,21 @@ class _Check:
                 continue
             row = self.triggers.get(id)
             if row is None:
-                self.blame([f"the handler ran {id}, which is not in the table"])
+                self.add_faults([f"the handler ran {id}, which is not in the table"])
                 continue
             if id in settled_before and int(life) >= settled_before[id]:
                 self.verdict.doubled[int(life)] += 1
-                self.blame([f"life {life} ran {id}, which was settled on disk before it began"])
+                self.add_faults([f"life {life} ran {id}, which was settled on disk before it began"])
             if start == "?":
                 continue
             if (id, start) in seen or int(start) > row["starts"]:
                 self.verdict.doubled[int(life)] += 1
-                self.blame([f"the handler ran {id} start {start} in life {life}; it was started {row['starts']} times"])
+                self.add_faults(
+                    [f"the handler ran {id} start {start} in life {life}; it was started {row['starts']} times"]
+                )
             seen.add((id, start))
         ran = {id for sign, id, *_ in self.lines("ran")}
-        self.blame(
+        self.add_faults(
             f"trigger {id} is DONE and no handler ever ran it"
             for id, row in self.triggers.items()
             if row["status"] == "DONE" and id not in ran
@@ -156,10 +160,10 @@ class _Check:
             if sign == "-":
                 inside.pop(place, None)
             elif inside.setdefault(place, id) != id:
-                self.blame([f"life {life} ran {id} while {inside[place]} ran in the same lane {row['lane']}"])
+                self.add_faults([f"life {life} ran {id} while {inside[place]} ran in the same lane {row['lane']}"])
 
-    def blame(self, complaints: Iterator[str] | list[str]) -> None:
-        self.verdict.wrong.extend(complaints)
+    def add_faults(self, faults: Iterator[str] | list[str]) -> None:
+        self.verdict.wrong.extend(faults)
 
     def lines(self, journal: str) -> Iterator[list[str]]:
         path = self.folder / journal

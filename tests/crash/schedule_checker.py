@@ -96,8 +96,8 @@ class _Check:
     def file_is_sound(self) -> None:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
-            self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(broken_invariants(Reader(self.connection)))
+            self.add_faults(f"{pragma}: {found}" for _ in found[:1])
+        self.add_faults(broken_invariants(Reader(self.connection)))
 
     def no_mark_and_no_anchor_ever_moved_back(self) -> None:
         written = ("id", "generation", "high_water_at", "anchor_at", "step_seconds")
@@ -105,10 +105,10 @@ class _Check:
         for id, number, mark, anchor, step in [*(words[1:] for words in self.lines("marks")), *now]:
             key = (id, int(number))
             if float(mark) < self.marks.get(key, 0.0):
-                self.blame([f"{id} was accounted for up to {self.marks[key]}, and later up to {mark}"])
+                self.add_faults([f"{id} was accounted for up to {self.marks[key]}, and later up to {mark}"])
             self.marks[key] = max(float(mark), self.marks.get(key, 0.0))
             if self.timings.setdefault(key, (anchor, step)) != (anchor, step):
-                self.blame([f"{id} was anchored at {self.timings[key]}, and later at {(anchor, step)}"])
+                self.add_faults([f"{id} was anchored at {self.timings[key]}, and later at {(anchor, step)}"])
 
     def each_occurrence_is_accounted_for_once(self) -> None:
         lines: dict[Generation, list[Row]] = defaultdict(list)
@@ -118,7 +118,7 @@ class _Check:
                 was_buffered = (row["reason"] or "").startswith(("waits for ", *DROPPED))  # the clock was set back
                 if row["decided_at"] < row["last_at"] and not was_buffered:
                     decided = f"{row['last_at']} was decided at {row['decided_at']}, before it"
-                    self.blame([f"{row['schedule_id']}: {decided}"])
+                    self.add_faults([f"{row['schedule_id']}: {decided}"])
         for key in {**lines, **self.marks}:
             if self.schedules[key[0]]["kind"] not in ("once", "startup") and (grid := self.grid(key)):
                 self.lines_have_no_gap(key, grid, lines[key])
@@ -131,11 +131,13 @@ class _Check:
             first, last = grid.number(row["nominal_at"]), grid.number(row["last_at"])
             on_grid = (grid.moment(first), grid.moment(last), last - first + 1)
             if on_grid != (row["nominal_at"], row["last_at"], row["count"]):
-                self.blame([f"{name}: {row['count']} from {row['nominal_at']} to {row['last_at']} is not on the grid"])
+                self.add_faults(
+                    [f"{name}: {row['count']} from {row['nominal_at']} to {row['last_at']} is not on the grid"]
+                )
             self.count_gap(name, grid, expected, first)
             if first < expected:
                 self.verdict.doubled += expected - first
-                self.blame([f"{name}: {grid.moment(first)} is accounted for twice"])
+                self.add_faults([f"{name}: {grid.moment(first)} is accounted for twice"])
             expected = max(expected, last + 1)
             self.verdict.occurrences += row["count"]
             self.verdict.skipped += row["count"] if row["outcome"] == "skipped" else 0
@@ -146,7 +148,7 @@ class _Check:
         if key[1] == schedule["generation"]:
             mark = grid.number(schedule["high_water_at"])
             if expected > max(mark + 1, grid.first):
-                self.blame([f"{name}: its mark is {schedule['high_water_at']}, and more is accounted for"])
+                self.add_faults([f"{name}: its mark is {schedule['high_water_at']}, and more is accounted for"])
             self.next_is(name, schedule, grid.moment(max(mark + 1, grid.first)))
 
     def next_is(self, name: str, schedule: Row, moment: float) -> None:
@@ -154,49 +156,51 @@ class _Check:
         match schedule["status"]:
             case "ACTIVE":
                 if schedule["next_at"] != moment or moment <= self.now:
-                    self.blame([f"{name} expects {schedule['next_at']} at {self.now}, and {moment} is next"])
+                    self.add_faults([f"{name} expects {schedule['next_at']} at {self.now}, and {moment} is next"])
             case "FINISHED":
                 is_spent = schedule["max_runs"] is not None and schedule["runs"] >= schedule["max_runs"]
                 if not is_spent and (schedule["until_at"] is None or moment <= schedule["until_at"]):
-                    self.blame([f"{name} is FINISHED ({schedule['reason']}), and {moment} is to come"])
+                    self.add_faults([f"{name} is FINISHED ({schedule['reason']}), and {moment} is to come"])
 
     def count_gap(self, name: str, grid: Grid, expected: int, found: int) -> None:
         if found > expected:
             self.verdict.lost += found - expected
-            self.blame([f"{name}: {found - expected} from {grid.moment(expected)} on are in no line"])
+            self.add_faults([f"{name}: {found - expected} from {grid.moment(expected)} on are in no line"])
 
     def each_that_fired_has_one_trigger_of_its_own(self) -> None:
         owners: dict[str, Row] = {}
         of_moment: dict[tuple[str, float], set[str]] = defaultdict(set)
         for row in self.account:
             if row["outcome"] == "buffered":
-                self.blame([f"{row['schedule_id']}: {row['nominal_at']} waits forever"])
+                self.add_faults([f"{row['schedule_id']}: {row['nominal_at']} waits forever"])
             if row["outcome"] != "fired":
                 continue
             id, nominal = row["trigger_id"], row["nominal_at"]
             self.verdict.triggers += 1
             if owners.setdefault(id, row) is not row:
-                self.blame([f"{row['schedule_id']}: {nominal} and {owners[id]['nominal_at']} have one trigger {id}"])
+                self.add_faults(
+                    [f"{row['schedule_id']}: {nominal} and {owners[id]['nominal_at']} have one trigger {id}"]
+                )
             if row["cause"] in ("time", "backfill"):
                 of_moment[row["schedule_id"], nominal].add(id)
             if id not in self.triggers and id not in self.deleted:
                 self.verdict.lost += 1
-                self.blame([f"{row['schedule_id']}: {nominal} fired trigger {id}, which is not there"])
+                self.add_faults([f"{row['schedule_id']}: {nominal} fired trigger {id}, which is not there"])
             elif id in self.triggers:
                 self.trigger_matches(self.triggers[id], row)
         for key, ids in of_moment.items():
             if len(ids) > 1:
                 self.verdict.doubled += 1
-                self.blame([f"{key[0]}: {key[1]} has the triggers {sorted(ids)}"])
+                self.add_faults([f"{key[0]}: {key[1]} has the triggers {sorted(ids)}"])
         for id in {*self.triggers, *self.deleted} - set(owners):
             self.verdict.doubled += 1
-            self.blame([f"trigger {id} is in no line of the account"])
+            self.add_faults([f"trigger {id} is in no line of the account"])
         for id, schedule, nominal in self.ran:
             owner = owners.get(id)
             if owner is None:
-                self.blame([f"a handler ran {id} of {schedule}, which no line names"])
+                self.add_faults([f"a handler ran {id} of {schedule}, which no line names"])
             elif (owner["schedule_id"], _in_microseconds(owner["nominal_at"])) != (schedule, nominal):
-                self.blame([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
+                self.add_faults([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
 
     def trigger_matches(self, trigger: Row, row: Row) -> None:
         """Require that a trigger is for this occurrence, and was not due before it.
@@ -204,11 +208,13 @@ class _Check:
         A trigger of `run-now` or of a startup may be due earlier, when the clock was set back.
         """
         if (trigger["schedule_id"], trigger["nominal_at"]) != (row["schedule_id"], row["nominal_at"]):
-            self.blame([f"trigger {trigger['id']} is for {trigger['nominal_at']}, its line for {row['nominal_at']}"])
+            self.add_faults(
+                [f"trigger {trigger['id']} is for {trigger['nominal_at']}, its line for {row['nominal_at']}"]
+            )
         latest = row["nominal_at"] + self.schedules[row["schedule_id"]]["jitter"]
         earliest = 0.0 if row["cause"] in ("run-now", "startup") else row["nominal_at"]
         if not earliest <= trigger["fire_at"] <= latest:
-            self.blame([f"trigger {trigger['id']} of {row['nominal_at']} was to start at {trigger['fire_at']}"])
+            self.add_faults([f"trigger {trigger['id']} of {row['nominal_at']} was to start at {trigger['fire_at']}"])
 
     def each_trigger_ran_and_settled(self) -> None:
         begun = Counter(id for id, *_ in self.ran)
@@ -219,11 +225,11 @@ class _Check:
             self.verdict.poisoned += reason == "poison"
             removed = status == "DONE" and reason.endswith(" was removed")
             if (status, reason) not in (("DONE", "succeeded"), ("DEAD", "poison")) and not removed:
-                self.blame([f"trigger {id} is {status} ({reason})"])
+                self.add_faults([f"trigger {id} is {status} ({reason})"])
             # a poisoned trigger may have crashed three times before its handler began
             if not begun[id] and not removed and reason != "poison":
                 self.verdict.lost += 1
-                self.blame([f"trigger {id} is {status}, and no handler ever ran it"])
+                self.add_faults([f"trigger {id} is {status}, and no handler ever ran it"])
 
     def one_time_jobs_fired_once(self) -> None:
         lines: dict[Generation, list[Row]] = defaultdict(list)
@@ -233,7 +239,7 @@ class _Check:
         for key, found in lines.items():
             if len(found) > 1:
                 self.verdict.doubled += 1
-                self.blame([f"{key[0]} in generation {key[1]} has {len(found)} lines"])
+                self.add_faults([f"{key[0]} in generation {key[1]} has {len(found)} lines"])
         ran: dict[tuple[str, float], set[str]] = defaultdict(set)
         for id, schedule_id, nominal in self.ran:
             ran[schedule_id, nominal].add(id)
@@ -242,7 +248,7 @@ class _Check:
                 continue
             if len(ran[id, round(row["at"], 6)]) > 1:
                 self.verdict.doubled += 1
-                self.blame([f"{id} of {row['at']} ran as {sorted(ran[id, round(row['at'], 6)])}"])
+                self.add_faults([f"{id} of {row['at']} ran as {sorted(ran[id, round(row['at'], 6)])}"])
             outcomes = [line["outcome"] for line in lines[id, row["generation"]]]
             self.verdict.one_time += outcomes == ["fired"]
             skips = row["skip_to_at"] is not None
@@ -256,7 +262,7 @@ class _Check:
             if not right:
                 self.verdict.lost += 1
                 why = f"{row['status']} ({row['reason']})"
-                self.blame([f"{id} of {row['at']}, at {self.now}, is {why}, and its lines are {outcomes}"])
+                self.add_faults([f"{id} of {row['at']}, at {self.now}, is {why}, and its lines are {outcomes}"])
 
     def each_start_fired_what_is_for_a_start(self) -> None:
         """Require that a startup schedule fired once in each epoch."""
@@ -265,7 +271,7 @@ class _Check:
             lines = [row for row in self.account if row["schedule_id"] == id and row["cause"] == "startup"]
             if sorted(row["nominal_at"] for row in lines) != sorted(starts):
                 self.verdict.lost += 1
-                self.blame(
+                self.add_faults(
                     [f"{id} has lines for {[row['nominal_at'] for row in lines]}, and the starts were at {starts}"]
                 )
 
@@ -278,9 +284,9 @@ class _Check:
                 runs[row["schedule_id"]] += row["outcome"] != "skipped"
         for id, row in self.schedules.items():
             if row["runs"] != runs[id]:
-                self.blame([f"{id} has {row['runs']} runs, and {runs[id]} of its occurrences fired"])
+                self.add_faults([f"{id} has {row['runs']} runs, and {runs[id]} of its occurrences fired"])
             if row["max_runs"] is not None and runs[id] > row["max_runs"]:
-                self.blame([f"{id} fired {runs[id]} times, and was to fire {row['max_runs']} times at most"])
+                self.add_faults([f"{id} fired {runs[id]} times, and was to fire {row['max_runs']} times at most"])
 
     def grid(self, key: Generation) -> Grid | None:
         """Return the grid of a generation, or None when a kill came before its mark was recorded."""
@@ -294,8 +300,8 @@ class _Check:
         mark = float(written[0]) if written is not None else schedule["created_at"] if key[1] == 0 else None
         return None if mark is None else Grid(0, FIVE_MINUTES, floor(mark / FIVE_MINUTES) + 1)
 
-    def blame(self, complaints: Iterable[str]) -> None:
-        self.verdict.wrong.extend(complaints)
+    def add_faults(self, faults: Iterable[str]) -> None:
+        self.verdict.wrong.extend(faults)
 
     def lines(self, journal: str) -> Iterator[list[str]]:
         path = self.folder / journal

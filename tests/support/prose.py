@@ -1,4 +1,4 @@
-"""The texts that a person reads: docstrings, messages, and the pages of the documentation."""
+"""The texts that people read: docstrings, messages, and the pages of the documentation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Docstring(NamedTuple):
 def modules() -> tuple[tuple[Path, ast.Module], ...]:
     """Return every module of the package with its tree, parsed once for all rules.
 
-    The garbage collector does not look at the half million nodes: it would take twice the time of the parser.
+    The garbage collector is off, because a scan of the half million nodes takes twice the time of the parser.
     """
     gc.disable()
     trees = tuple((path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py")))
@@ -46,7 +46,7 @@ def modules() -> tuple[tuple[Path, ast.Module], ...]:
 
 @cache
 def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
-    """Return the nodes of a module's tree, found once for all rules."""
+    """Return the nodes of a module's tree, cached for all rules."""
     return tuple(ast.walk(tree))
 
 
@@ -62,7 +62,7 @@ def docstrings(tree: ast.Module) -> Iterator[Docstring]:
 
 
 def messages(tree: ast.Module) -> Iterator[str]:
-    """Yield every string constant of three words or more that is neither a docstring nor SQL. A value in it is `x`."""
+    """Yield each text of three words or more that is neither a docstring nor SQL. `x` replaces a value in it."""
     hidden = {id(node) for owner in nodes(tree) for node in _hidden(owner)}
     for node in nodes(tree):
         if id(node) in hidden:
@@ -92,7 +92,7 @@ def sentences(text: str) -> Iterator[str]:
 
 
 def list_entries(text: str) -> Iterator[str]:
-    """Yield the explanations of an aligned list: the text behind the first gap of each line that has one."""
+    """Yield the explanations of an aligned list: the text after the first gap of each line with a gap."""
     for line in text.splitlines():
         if entry := re.match(r"\s*\S.*? {2,}(\S.*)$", line):
             yield plain(entry[1])
@@ -131,7 +131,7 @@ def _text_statement(node: ast.stmt) -> str | None:
 
 
 def _hidden(owner: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below this one whose text is not a message: docstrings, and the parts of an f-string."""
+    """Yield the child nodes whose text is not a message: docstrings, and the parts of an f-string."""
     match owner:
         case ast.Expr(value=ast.Constant() as constant):
             yield constant
