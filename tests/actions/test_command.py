@@ -141,8 +141,8 @@ async def test_command_is_a_session_leader(run: Run) -> None:
 
 @pytest.mark.anyio
 async def test_command_inherits_no_file_descriptor(run: Run) -> None:
-    with socket.socket() as ours:
-        os.set_inheritable(ours.fileno(), True)
+    with socket.socket() as inheritable:
+        os.set_inheritable(inheritable.fileno(), True)
         result = await run(["ls", "/proc/self/fd"])
 
     assert str(result["stdout"]).split() == ["0", "1", "2", "3"]  # ls opens the last one itself

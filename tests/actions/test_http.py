@@ -203,12 +203,12 @@ async def test_url_outside_the_target_is_refused(provider, url):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({"method": "TRACE"}, "method 'TRACE' is not one of DELETE, GET"),
         ({"method": "GET\r\nX: y"}, "method 'GET.* is not one of"),
         ({"method": 3}, "method 3 is not one of"),
-        ({"target": "nobody"}, r"there is no \[http.target.nobody\]"),
+        ({"target": "missing"}, r"there is no \[http.target.missing\]"),
         ({"json": {}, "body": ""}, "give json or body, one of them"),
         ({"method": "GET", "json": {}}, "a GET has no body"),
         ({"json": {"a": float("nan")}}, "json must be JSON"),
@@ -233,11 +233,11 @@ async def test_url_outside_the_target_is_refused(provider, url):
         ({"headers": ["X"]}, "headers must be a table"),
     ],
 )
-async def test_http_request_with_invalid_arguments_is_refused(provider, arguments, said):
+async def test_http_request_with_invalid_arguments_is_refused(provider, arguments, expected):
     ended = await call_and_fail(an_action(), **{"url": provider.url} | arguments)
 
     assert isinstance(ended, Fail)
-    with pytest.raises(Fail, match=said):
+    with pytest.raises(Fail, match=expected):
         raise ended
     assert provider.asked == []
 
@@ -1106,7 +1106,7 @@ async def test_malformed_response_that_repeats_a_secret_is_masked(provider):
         ({}, ActionTerms(irreversible=False, timeout=35)),
         ({"method": "head", "target": "dedupes"}, ActionTerms(irreversible=False, timeout=35)),
         ({"method": "POST"}, ActionTerms(timeout=35)),
-        ({"method": "POST", "target": "nobody"}, ActionTerms(timeout=35)),
+        ({"method": "POST", "target": "missing"}, ActionTerms(timeout=35)),
         ({"method": ["POST"], "target": ["x"]}, ActionTerms(timeout=35)),
         ({"method": "DELETE", "target": "plain"}, ActionTerms(timeout=35)),
         (

@@ -48,9 +48,7 @@ def build_wheels(folder: Path) -> Path:
     download, wheel = read_steps("gather").splitlines()
     server_python = {"PIP_PYTHON_VERSION": debian.PYTHON}  # the page requires the same Python on both machines
     if (done := _run_line(download, tree, **server_python)).code != 0:
-        raise Unavailable(
-            f"the dependencies of craftcore cannot be downloaded: {' '.join(done.err.strip().splitlines()[-1:])}"
-        )
+        raise Unavailable(f"what craftcore needs cannot be downloaded: {' '.join(done.err.strip().splitlines()[-1:])}")
     done = _run_line(wheel, tree)
     assert done.code == 0, done.err
     return tree / "dist"

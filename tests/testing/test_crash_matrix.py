@@ -191,7 +191,7 @@ def test_pairs_find_a_guard_that_survives_a_single_crash():
 
     def mail_unless_marked(user: str) -> None:
         if sent.exists():
-            sent.unlink()  # the tidied mark loses the guard
+            sent.unlink()  # the removal of the mark removes the guard
             return
         record_effect("mail", to=user)
         sent.touch()

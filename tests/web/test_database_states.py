@@ -55,15 +55,15 @@ STATES = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_unreadable_database_has_a_page_with_the_reason(site, state):
-    make, said = STATES[state]
+    make, expected = STATES[state]
     assert site.get("/").status_code == 200
 
     make(site.database)
 
     for address in ADDRESSES:
         found = site.get(address)
-        assert found.status_code in (404, 503) or said in found.text, address
-        assert said in found.text, address
+        assert found.status_code in (404, 503) or expected in found.text, address
+        assert expected in found.text, address
         assert "Traceback" not in found.text
     assert site.get("/up").status_code == 503
 

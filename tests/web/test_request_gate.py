@@ -203,13 +203,19 @@ def test_request_with_two_lengths_is_refused_and_its_connection_closed(page):
 
 def test_cookies_of_other_programs_of_this_machine_are_ignored(page):
     """Cookies are shared between ports, so a malformed cookie of another program arrives as well."""
-    mine = cookie_of(page, "ada").removeprefix("Cookie: ")
+    cookie = cookie_of(page, "ada").removeprefix("Cookie: ")
 
-    for line in (f'a={{"b": [1]}}; {mine}', f"=; ;; {mine};", f'{mine}; c="', f"é=1; {mine}", f"a=b=c;{mine}"):
+    for line in (
+        f'a={{"b": [1]}}; {cookie}',
+        f"=; ;; {cookie};",
+        f'{cookie}; c="',
+        f"é=1; {cookie}",
+        f"a=b=c;{cookie}",
+    ):
         assert request(page.socket, "/", f"Cookie: {line}").status == 200, line
-    assert request(page.socket, "/", 'Cookie: a="', f"Cookie: {mine}").status == 200
-    name = mine.partition("=")[0]
-    assert request(page.socket, "/", f"Cookie: {name}=of-another-program; {mine}").status == 200
+    assert request(page.socket, "/", 'Cookie: a="', f"Cookie: {cookie}").status == 200
+    name = cookie.partition("=")[0]
+    assert request(page.socket, "/", f"Cookie: {name}=of-another-program; {cookie}").status == 200
 
 
 def test_login_sets_a_cookie_without_access_for_scripts_and_other_sites(page):

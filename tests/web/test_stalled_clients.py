@@ -59,7 +59,7 @@ async def serve_app(where: Path, app: ASGIApp) -> AsyncIterator[ServerState]:
     """Serve an application as `craftcore web` does; the state has the connections."""
     config = uvicorn.Config(
         app, interface="asgi3", **server_options()
-    )  # uvicorn does not accept a bound method as an ASGI 3 app
+    )  # uvicorn does not recognize a bound method as an ASGI 3 app
     config.load()
     state = ServerState()
 
@@ -97,16 +97,16 @@ def limit(monkeypatch) -> Callable[[str], None]:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [("STALLED_SECONDS", "answer_without_end"), ("TAKEN_SECONDS", "answer_once")],
-    ids=["an answer that goes on", "the end of an answer"],
+    ids=["an endless answer", "the end of an answer"],
 )
 def test_client_that_stops_reading_is_disconnected(tmp_path, limit, name, answer):
     limit(name)
     where = tmp_path / "web.sock"
 
     async def stall() -> bytes:
-        answering = StreamingApp()
+        streaming = StreamingApp()
 
-        async with serve_app(where, getattr(answering, answer)) as state:
+        async with serve_app(where, getattr(streaming, answer)) as state:
             client = ask(where)
             await wait_until(lambda: len(state.connections) == 1)
             await wait_until(lambda: not state.connections)
@@ -127,8 +127,8 @@ def test_client_that_continues_to_read_is_not_disconnected(tmp_path, limit):
     where = tmp_path / "web.sock"
 
     async def pause_and_read() -> bytes:
-        answering = StreamingApp()
-        async with serve_app(where, answering.answer_without_end) as state:
+        streaming = StreamingApp()
+        async with serve_app(where, streaming.answer_without_end) as state:
             client = ask(where)
             await wait_until(lambda: len(state.connections) == 1)
             [connection] = state.connections
@@ -136,10 +136,10 @@ def test_client_that_continues_to_read_is_not_disconnected(tmp_path, limit):
             await wait_until(lambda: connection.flow is not None and connection.flow.write_paused)
             assert connection._limit is not None
 
-            answering.has_enough.set()
+            streaming.has_enough.set()
             reading = asyncio.create_task(asyncio.to_thread(receive_all, client))
             await wait_until(lambda: not connection.flow.write_paused and connection._limit is None)
-            answering.ends.set()
+            streaming.ends.set()
             await wait_until(lambda: not state.tasks)
             connection.transport.close()
             with client:

@@ -47,7 +47,7 @@ def history_of(folder: Path, task_id: str, *, limit: int = 2_000) -> TaskHistory
         return read_task_history(reader, task, 2e9, daemon_runs=False, limit=limit)
 
 
-def has(folder: Path, sql: str) -> bool:
+def has_row(folder: Path, sql: str) -> bool:
     with Services(folder / "agent.db", Config()).reading() as reader:
         return bool(reader.fetch_value(sql))
 
@@ -68,21 +68,21 @@ def test_kills_of_a_daemon_are_drawn_where_its_task_was_interrupted(tmp_path):
         task_id = craftcore(tmp_path, "emit", "report", "--json").json["id"]
         done = random.randint(2, 5)
         steps = f"SELECT count(*) >= {done} FROM event_rows WHERE type = 'STEP_COMPLETED'"
-        until(lambda: has(tmp_path, steps))
+        until(lambda: has_row(tmp_path, steps))
         daemon.kill()
     with a_daemon(tmp_path, "report:app") as daemon:
         daemon.ready()
-        until(lambda: has(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN'"))
+        until(lambda: has_row(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN'"))
         daemon.kill()
     [question] = craftcore(tmp_path, "inbox", "list", "--json").json
     assert craftcore(tmp_path, "inbox", "answer", question["id"], "publish").code == 0
     with a_daemon(tmp_path, "report:app") as daemon:
         daemon.ready()
-        until(lambda: has(tmp_path, "SELECT 1 FROM activity_log WHERE status = 'INTENT'"))
+        until(lambda: has_row(tmp_path, "SELECT 1 FROM activity_log WHERE status = 'INTENT'"))
         daemon.kill()
     with a_daemon(tmp_path, "report:app") as daemon:
         daemon.ready()
-        until(lambda: has(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN' AND kind = 'activity'"))
+        until(lambda: has_row(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN' AND kind = 'activity'"))
         daemon.kill()
 
     history = history_of(tmp_path, task_id)
@@ -115,7 +115,7 @@ def test_history_with_a_limit_has_the_newest_events_and_a_mark_for_more(tmp_path
     with a_daemon(tmp_path, "report:app") as daemon:
         daemon.ready()
         task_id = craftcore(tmp_path, "emit", "report", "--json").json["id"]
-        until(lambda: has(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN'"))
+        until(lambda: has_row(tmp_path, "SELECT 1 FROM questions WHERE status = 'OPEN'"))
 
     whole, part = history_of(tmp_path, task_id), history_of(tmp_path, task_id, limit=5)
 
