@@ -136,7 +136,7 @@ def test_temporary_failure_is_restarted_until_success(service):
 
 
 def test_unit_is_restarted_after_sigkill_and_completes_accepted_work(service):
-    """The kill meets running work and the program of a command. More triggers are emitted while no daemon runs."""
+    """The kill meets running work, also a program of a command. More triggers are emitted while no daemon runs."""
     service.start()
     running = service.emit("runs.on")
     service.emit("command.run", argv=["sleep", "98765"])
