@@ -45,8 +45,8 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setenv("STATE_DIRECTORY", str(database.parent))
     monkeypatch.setattr(
         "craftcore.config.database_path.DATABASE", database.name
-    )  # nobody has to name it, and no hint does
-    monkeypatch.setenv("COLUMNS", "80")  # help is laid out for the terminal that runs the tests, if there is one
+    )  # the default name, so that hints omit the option
+    monkeypatch.setenv("COLUMNS", "80")  # otherwise the help has the width of the terminal that runs the tests
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:
@@ -94,9 +94,9 @@ def copy_of_module(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def shared(copy_of_module: Shared, cli: Cli, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
-    """Return a copy of the populated database at noon, which the tests of a module share: commands find it unnamed.
+    """Return a copy of the populated database at noon, which the tests of a module share as the default database.
 
-    A copy that a test has changed is made anew for the next one.
+    A changed copy is replaced for the next test.
     """
     monkeypatch.setenv("STATE_DIRECTORY", str(copy_of_module.path.parent))
     yield copy_of_module

@@ -240,13 +240,13 @@ def test_activity_history_continues_over_all_calls(cli, bank):
     cli("activity", "resolve", task_id, "--resend")
     bank.go_on("ref-9")
 
-    told, shown = show(cli, task_id), cli("activity", "show", task_id).out
+    document, shown = show(cli, task_id), cli("activity", "show", task_id).out
 
-    assert [event["type"].removeprefix("ACTIVITY_") for event in told["events"]] == [
+    assert [event["type"].removeprefix("ACTIVITY_") for event in document["events"]] == [
         *("INTENT", "UNKNOWN"),
         *("INTENT", "DONE"),
     ]
-    assert len({event["execution_id"] for event in told["events"]}) == 2
+    assert len({event["execution_id"] for event in document["events"]}) == 2
     assert "calls      2, the first at 2026-11-21 12:00:00Z, the last at 2026-11-21 12:00:00Z\n" in shown
     assert "bank.pay, call 2: activity:" in shown
 
@@ -292,7 +292,7 @@ def test_activity_key_may_be_shortened_while_unambiguous(cli, bank):
     for given in (second, f"activity:{second}", f"{second}:1", second[: len(common) + 1]):
         assert show(cli, given)["key"] == key_of(second)
     assert cli("activity", "show", f"{first}:1").code == 10
-    assert show(cli, f"{first}:1.1")["key"] == key_of(first), "also where 1.10 and 1.11 begin with it"
+    assert show(cli, f"{first}:1.1")["key"] == key_of(first), "the key is also a prefix of 1.10 and 1.11"
 
 
 def test_activity_key_cut_by_a_table_is_accepted(cli, bank):
@@ -427,7 +427,7 @@ def test_refused_activity_is_sent_again_once_the_task_is_retried(cli, bank, data
     assert cli("--json", "task", "show", task_id).json["result"] == "ref-2"
 
 
-def test_cancelled_task_sends_nothing_after_resend_and_the_reply_says_so(cli, bank):
+def test_cancelled_task_sends_nothing_after_resend_as_the_reply_states(cli, bank):
     task_id = bank.pay(LOST)
     cli("task", "cancel", task_id)
 
@@ -529,11 +529,11 @@ def test_activity_called_again_during_confirmation_is_not_decided(cli, terminal,
     """The action was called again during the confirmation, so its doubt is a new one, not the one shown."""
     key = key_of(bank.pay(LOST))
 
-    def meanwhile():
+    def call_again():
         core.do(lambda tx: tx.run("UPDATE activity_log SET calls = calls + 1 WHERE idem_key = :key", key=key))
         return True
 
-    code, _ = terminal(meanwhile, "activity", "resolve", key, "--happened")
+    code, _ = terminal(call_again, "activity", "resolve", key, "--happened")
 
     assert code == 1
     assert (show(cli, key)["status"], show(cli, key)["decisions"]) == ("UNKNOWN", [])
@@ -562,7 +562,9 @@ def test_activity_command_without_a_database_creates_none(cli, tmp_path, argumen
 
 
 def test_running_daemon_continues_at_once_after_resolve(tmp_path):
-    (tmp_path / "dying.py").write_text(DYING.replace("await asyncio.sleep(3600)", 'raise ConnectionError("lost")'))
+    (tmp_path / "dying.py").write_text(
+        KILLED_IN_A_CALL.replace("await asyncio.sleep(3600)", 'raise ConnectionError("lost")')
+    )
     with a_daemon(tmp_path, "dying:app") as daemon:
         daemon.ready()
         task_id = craftcore(tmp_path, "emit", "pay").json["id"]
@@ -582,7 +584,7 @@ def is_done(folder, task_id):
     return document if document["status"] == "DONE" else None
 
 
-DYING = """
+KILLED_IN_A_CALL = """
 import asyncio, os
 from craftcore import App, Call, TaskContext
 
@@ -612,7 +614,7 @@ async def pay_one(ctx: TaskContext) -> str:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path, decision, status, result, calls):
-    (tmp_path / "dying.py").write_text(DYING)
+    (tmp_path / "dying.py").write_text(KILLED_IN_A_CALL)
     with a_daemon(tmp_path, "dying:app") as daemon:
         daemon.ready()
         task_id = craftcore(tmp_path, "emit", "pay").json["id"]
@@ -626,7 +628,7 @@ def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path,
     assert (early.code, "a daemon that starts finds out" in early.err) == (1, True)
 
     assert craftcore(tmp_path, "run", "dying:app", "--until-idle").code == 0
-    assert read_trace(tmp_path) == [key], "nobody called it again unasked"
+    assert read_trace(tmp_path) == [key], "the action was called again without a decision"
     assert craftcore(tmp_path, "activity", "resolve", key, *decision).code == 0
     craftcore(tmp_path, "run", "dying:app", "--until-idle")
 

@@ -92,10 +92,10 @@ def kept() -> list[bytes]:
 
 @pytest.fixture
 def read(kept, cli, clock, database, request):
-    """Write that file."""
+    """Write the bytes that `kept` holds."""
     if not kept:
         core = request.getfixturevalue("done").core
-        core.do(lambda tx: None)  # the connection that writes moves the WAL into the file when it is closed
+        core.do(lambda tx: None)  # the close of a writing connection checkpoints the WAL
         core.close()
         kept.append(database.read_bytes())
     database.write_bytes(kept[0])

@@ -49,7 +49,7 @@ def test_backup_with_json_prints_a_single_document(cli, here, tmp_path, clock):
     assert last["bytes"] == Path(last["file"]).stat().st_size
     assert last["rows"]["triggers"] > 5
     assert last["removed"] == [made[0]["file"]]
-    assert here.rows() == [], "the database is as it was"
+    assert here.rows() == [], "the database was changed"
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_old_schema_must_be_migrated_before_backup(cli, database, tmp_path):
     assert cli("db", "migrate").code == cli("db", "backup", "-o", "backup.db").code == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can restore for somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can restore for another user")
 @pytest.mark.parametrize("is_there", [True, False])
 def test_restored_files_keep_the_owner_of_the_database_when_run_by_root(cli, here, database, is_there):
     backed_up(cli, here)
@@ -444,13 +444,13 @@ def test_restored_database_runs_nothing_until_release_and_pays_nothing_twice(tmp
 
         assert craftcore(home, "release").code == 0
 
-        asked = until(lambda: two_questions(home), "the questions")
+        asked = until(lambda: list_two_questions(home), "the questions")
         until(lambda: craftcore(home, "--json", "trigger", "show", number).json["status"] == "DONE", "its turn")
     assert {question["task_id"] for question in asked} == {slow, late}
-    assert calls(home) == ["slow", "late"], "none was made again"
+    assert calls(home) == ["slow", "late"], "a call was repeated"
 
 
-def two_questions(home: Path) -> list[Any] | None:
+def list_two_questions(home: Path) -> list[Any] | None:
     asked = craftcore(home, "--json", "inbox", "list").json
     return asked if len(asked) == 2 else None
 

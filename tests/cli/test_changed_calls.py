@@ -80,8 +80,8 @@ def test_check_warns_of_a_key_and_a_name_that_the_source_does_not_have(tmp_path)
 @pytest.mark.anyio
 async def test_unchanged_source_has_the_calls_of_its_live_tasks(tmp_path):
     app = an_app(unkeyed)
-    async with lab(app, tmp_path) as it:
-        await it.waiting((await app.emit("order")).id)
+    async with lab(app, tmp_path) as harness:
+        await harness.waiting((await app.emit("order")).id)
 
     with Services(tmp_path / "agent.db", Config()).reading() as reader:
         calls = list(TurnCalls().list_live(reader))

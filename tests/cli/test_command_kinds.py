@@ -222,10 +222,10 @@ def test_audited_session_accepts_only_operator_commands(here, database, kind):
 
 
 def test_user_without_a_name_is_audited_as_a_number(cli, here, monkeypatch):
-    def nobody(uid):
+    def fail(uid):
         raise KeyError(uid)
 
-    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", nobody)
+    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", fail)
     cli("task", "cancel", here.world.nap)
 
     [row] = here.rows()

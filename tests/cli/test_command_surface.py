@@ -37,13 +37,13 @@ TABLES = {"commands.py", "json_contracts.py", "test_command_surface.py", "test_h
 """These files name every command, so a name in them does not count as a test."""
 
 MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
-TOLD_BY_OTHERS = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
+FOREIGN_VALUES = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
 """Values written by a user's program or an older version: they are printed unchanged."""
 
-OF_THEIR_OWN = {"run", "reload", "demo", "crashtest", "db restore", "web"}
-"""These commands need more than a populated database: their tests follow."""
+NEED_MORE_THAN_ROWS = {"run", "reload", "demo", "crashtest", "db restore", "web"}
+"""Commands that need more than a populated database. Their tests follow."""
 
-NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}
+EMPTY_LISTS = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}
 """Lists that are empty in the populated database, and the commands that add a row."""
 
 
@@ -75,37 +75,37 @@ def test_document_shapes_cover_every_command():
     assert sorted([*DOCUMENTS, *LISTS]) == sorted(NAMED)
 
 
-def as_promised(name: str, told: object) -> None:
+def check_document(name: str, document: object) -> None:
     """Check that a document has the promised fields, and each moment also as ISO."""
-    rows = told if name in LISTS else [told]
+    rows = document if name in LISTS else [document]
     assert isinstance(rows, list)
-    assert rows, "nothing to look at"
+    assert rows, "the document is empty"
     for row in rows:
         assert isinstance(row, dict)
         assert set((LISTS.get(name) or DOCUMENTS[name]).split()) <= set(row)
-    if name != "export":  # what is carried away is what was sealed
-        says_moments_twice(told)
+    if name != "export":  # an export has the sealed document unchanged
+        check_moments(document)
 
 
-def says_moments_twice(told: object) -> None:
-    for one in told if isinstance(told, list) else [told]:
+def check_moments(document: object) -> None:
+    for one in document if isinstance(document, list) else [document]:
         if isinstance(one, dict):
             for name, value in one.items():
                 if MOMENT.fullmatch(name) and isinstance(value, int | float | None):
                     assert f"{name}_iso" in one, name
-                if name not in TOLD_BY_OTHERS:
-                    says_moments_twice(value)
+                if name not in FOREIGN_VALUES:
+                    check_moments(value)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMED if name not in OF_THEIR_OWN])
+@pytest.mark.parametrize("name", [name for name in NAMED if name not in NEED_MORE_THAN_ROWS])
 def test_command_with_json_prints_a_single_promised_document(cli, here, name):
-    if name in NOTHING_YET:
-        assert cli(*NOTHING_YET[name]).code == 0
+    if name in EMPTY_LISTS:
+        assert cli(*EMPTY_LISTS[name]).code == 0
 
     done = cli("--json", *line(name, CALLS[name], here.world))
 
     assert (done.code, done.err) == (0, "")
-    as_promised(name, done.json)
+    check_document(name, done.json)
 
 
 def test_run_and_reload_with_json_print_a_document(tmp_path):
@@ -121,7 +121,7 @@ def test_run_and_reload_with_json_print_a_document(tmp_path):
     assert (ran.code, ran.json) == (0, {"ok": True, "exit_code": 0})
     assert (failed.code, failed.json) == (4, {"ok": False, "exit_code": 4})
     assert result.code == 0
-    as_promised("reload", result.json)
+    check_document("reload", result.json)
 
 
 @pytest.mark.acceptance
@@ -129,7 +129,7 @@ def test_demo_with_json_prints_a_document(tmp_path):
     result = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
 
     assert result.code == 0
-    as_promised("demo", result.json)
+    check_document("demo", result.json)
 
 
 def test_crashtest_with_json_prints_a_document(tmp_path):
@@ -140,7 +140,7 @@ def test_crashtest_with_json_prints_a_document(tmp_path):
     )
 
     assert result.code == 0
-    as_promised("crashtest", result.json)
+    check_document("crashtest", result.json)
 
 
 def test_restore_with_json_prints_a_document(cli, here, database):
@@ -150,10 +150,10 @@ def test_restore_with_json_prints_a_document(cli, here, database):
     result = cli("--json", "db", "restore", "backup.db", "--yes")
 
     assert (result.code, result.err) == (0, "")
-    as_promised("db restore", result.json)
+    check_document("db restore", result.json)
 
 
-# when it does not end well
+# errors
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -185,7 +185,7 @@ def test_missing_database_exits_10_and_is_not_created(cli, made, tmp_path, name)
 @pytest.mark.parametrize("name", [name for name in NAMED if not needs_a_database(name)])
 def test_command_without_exit_code_10_in_help_needs_no_database(cli, here, name):
     if name in ("run", "demo", "crashtest", "db restore", "web"):
-        return  # they make their own, above; the page has its own tests
+        return  # demo and crashtest make their own database; the page has its own tests
 
     done = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], here.world))
 

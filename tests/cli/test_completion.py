@@ -226,7 +226,7 @@ def test_completion_ignores_bad_settings_and_unknown_commands(offered, here, tmp
 
 @pytest.mark.parametrize("instruction", ["bash", "bash_source", "csh_complete", "nonsense", "bash_complete"])
 def test_invalid_completion_request_prints_nothing(cli, monkeypatch, instruction):
-    monkeypatch.setenv("_CRAFTCORE_COMPLETE", instruction)  # and no COMP_WORDS
+    monkeypatch.setenv("_CRAFTCORE_COMPLETE", instruction)  # without COMP_WORDS
 
     answer = cli()
 
@@ -281,7 +281,7 @@ def test_completion_queries_scan_no_settled_rows(core: VirtualCore, kind):
 
     walked = [line for line in plan if line.startswith("SCAN") and not re.search("triggers_dead|_open|json_each", line)]
     assert walked == []
-    assert not [line for line in plan if "TEMP B-TREE" in line and kind != "question"], "those that are open"
+    assert not [line for line in plan if "TEMP B-TREE" in line and kind != "question"], "only open questions are sorted"
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -145,11 +145,11 @@ def test_promise_that_is_broken_without_a_crash_kills_nothing(folder):
         folder, "--json", "crashtest", "app:app", "--emit", "order", "--payload", '{"cents": 5}', "--pairs"
     )
 
-    assert result.json["broken"][0]["at"] == "", "it sleeps for two days"
+    assert result.json["broken"][0]["at"] == "", "the task sleeps for two days"
     assert (result.code, result.json["crashes"]) == (1, 0)
 
 
-def test_crash_that_is_not_reached_is_no_success(folder):
+def test_crash_that_is_not_reached_fails_the_crashtest(folder):
     result = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--at", "step.ran:1 call.marked:1")
 
     assert (result.code, result.out) == (64, "")
@@ -163,10 +163,10 @@ def test_pairs_kill_the_second_life_as_well(folder):
     points = {point["at"]: point["pairs"] for point in result.json["points"]}
     assert (result.code, points["step.ran:1"] > 3, points["step.entered:1"]) == (0, True, 0)
     assert result.json["crashes"] == len(points) + sum(points.values())
-    assert result.json["reached"] > 0.8 * result.json["crashes"], "a run may have fewer commits than the one before"
+    assert result.json["reached"] > 0.8 * result.json["crashes"], "a run may have fewer commits than the run before"
 
 
-def test_crashtest_of_no_app_exits_78(folder):
+def test_crashtest_without_an_app_exits_78(folder):
     assert craftcore(folder, "crashtest", "nothing:app", "--emit", "order").code == 78
 
 

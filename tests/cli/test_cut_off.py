@@ -65,7 +65,7 @@ def test_started_row_beside_a_live_daemon_is_running(cli, core):
 
 
 def test_work_of_a_dead_daemon_stays_due_until_the_next_daemon_has_booted(cli, core, clock):
-    """The lock is held by a new daemon, and the last epoch is that of the dead one."""
+    """A new daemon holds the lock, and the last epoch is that of the killed daemon."""
     booted = (
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
     )

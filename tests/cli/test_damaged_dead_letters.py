@@ -22,7 +22,7 @@ WRONG = {
 
 
 def damage(database, id, change):
-    """Damage the row as a bad disk would."""
+    """Write an invalid value into the row, as a bad disk would."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA ignore_check_constraints = 1")
     with unguarded(connection), lax(connection, "triggers"):
@@ -134,7 +134,7 @@ def test_damaged_dead_letter_is_discarded_on_the_page(here, database, bad):
     assert (row.action, row.subject, row.details["person_name"]) == ("dead discard", id, "ada")
 
 
-def test_looking_person_is_offered_no_discard(here, database, broken):
+def test_person_without_permission_is_offered_no_discard(here, database, broken):
     with serving(database) as site:
         assert f"{broken} is damaged: " in site.get("/dead", "bob").text
         assert "discard" not in site.get("/dead", "bob").text

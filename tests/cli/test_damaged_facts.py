@@ -71,7 +71,7 @@ def test_commands_succeed_with_a_damaged_fact(cli, core, name, text):
     assert cli("doctor").code in (0, 1)
     assert cli("schedule", "trust-clock").code == 0
     if name == "clock_held":
-        assert core.do(get_fact, name) is None, "a person said that the clock is right"
+        assert core.do(get_fact, name) is None, "trust-clock did not remove the damaged fact"
 
 
 def test_damaged_clock_hold_does_not_prevent_a_new_hold(core):

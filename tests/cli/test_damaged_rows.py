@@ -40,7 +40,7 @@ NO_MOMENT = {
 
 
 def damage(database, table, key, id_, change):
-    """Damage one row as a bad disk would."""
+    """Write an invalid value into one row, as a bad disk would."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA ignore_check_constraints = 1")
     with unguarded(connection), lax(connection, table):
@@ -133,13 +133,13 @@ def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here
     before = cli("--json", "inbox", "list").json
     damage(database, "tasks", "id", here.world.asks, "session_id = 'no name'")
 
-    told, shown = cli("--json", "inbox", "list"), cli("inbox", "list")
+    document, shown = cli("--json", "inbox", "list"), cli("inbox", "list")
 
-    assert told.json == before
-    assert (told.code, shown.code) == (65, 65)
+    assert document.json == before
+    assert (document.code, shown.code) == (65, 65)
     assert "its task is damaged" in shown.out
     assert f"inbox answer {here.world.question}" not in shown.out
-    assert f"{here.world.asks}: session_id 'no name' is not a name" in told.err
+    assert f"{here.world.asks}: session_id 'no name' is not a name" in document.err
 
 
 def test_statistics_count_only_undamaged_records(cli, here, database):
@@ -177,7 +177,7 @@ def test_damaged_rows_are_capped_on_stderr_and_complete_in_the_list(cli, core):
 def test_top_shows_every_undamaged_section(cli, here, database, table, column, section):
     here.core.close()
     before = cli("--json", "top").json
-    key, victim_of = {one: (key, of) for one, key, of in TABLES.values()}[table]
+    key, victim_of = {one: (key, victim_wait) for one, key, victim_wait in TABLES.values()}[table]
     id_ = getattr(here.world, victim_of, victim_of)
     damage(database, table, key, id_, f"{column} = {NO_TEXT}")
 

@@ -31,7 +31,7 @@ def test_demo_kills_a_daemon_and_loses_nothing(tmp_path, triggers, kills):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
-    command = [*COMMAND, "--triggers", "20000"]  # busy with emitting them for long before it kills its first daemon
+    command = [*COMMAND, "--triggers", "20000"]  # a long emission before the first kill
     with a_python(command, tmp_path, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -47,7 +47,7 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
 
 
 def test_demo_verdict_reports_a_broken_promise(database, tmp_path):
-    """The four triggers: done, DONE in the table without a trace in the file, still claimed, and missing."""
+    """The four triggers are done, DONE in the table without a trace in the file, still claimed, and missing."""
     ledger = tmp_path / "ledger"
     core = VirtualCore(database, VirtualClock())
     accepted = [emit(core, payload={"number": number}).id for number in range(1)]

@@ -208,9 +208,9 @@ def test_doctor_reads_the_settings(core, found, tmp_path, monkeypatch, text, che
     (tmp_path / "c.toml").write_text(text)
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
 
-    told = found()[check]
+    finding = found()[check]
 
-    assert (told[0], words in told[1]) == (level, True)
+    assert (finding[0], words in finding[1]) == (level, True)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_loose_file_permissions_are_reported_with_a_working_chmod(
     (tmp_path / "c.toml").write_text("")
     (tmp_path / "c.toml").chmod(0o600)
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
-    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)  # nobody is behind that bell
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)  # no daemon answers this doorbell
     with daemon_lock(tmp_path / "agent.db"), contextlib.closing(Doorbell.open(tmp_path / "agent.db")):
         path = tmp_path / name
         path.chmod(mode)
@@ -323,7 +323,7 @@ def test_wal_pinned_by_a_reader_is_reported_with_the_process_id(core, found, dat
         assert f"process {pid} keeps a snapshot open" in text
 
         monkeypatch.setattr("craftcore.storage.files.wal_locks.LOCKS", database.with_name("none"))
-        assert found()["WAL"][0] == "ok", "less than it may have by itself"
+        assert found()["WAL"][0] == "ok", "the WAL is below its automatic limit"
         monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
         assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")
     core.close()
@@ -465,7 +465,7 @@ def test_records_removed_by_retention_are_not_missed():
     ends = ChainState(head=(7, "h"), removed_to=7, newest=[])
 
     assert chain(ends).level is Level.OK
-    assert chain(replace(ends, removed_to=6)).level is Level.FAIL, "the last one was cut off"
+    assert chain(replace(ends, removed_to=6)).level is Level.FAIL, "the last record is missing"
     assert chain(replace(ends, newest=[(7, "other")])).level is Level.FAIL
 
 
@@ -475,7 +475,7 @@ NOTE = LockInfo(pid=5, host="here", started_at=NOON)
 
 
 @pytest.mark.parametrize(
-    ("running", "booted_at", "told"),
+    ("running", "booted_at", "levels"),
     [
         (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=True), NOON, {"daemon": "ok", "doorbell": "ok"}),
         (DaemonState(note=NOTE, held=True, has_bell=True, is_heard=False), NOON, {"daemon": "FAIL"}),
@@ -494,8 +494,8 @@ NOTE = LockInfo(pid=5, host="here", started_at=NOON)
         (DaemonState(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
     ],
 )
-def test_daemon_findings_match_the_state_of_the_daemon(running, booted_at, told):
-    assert {one.code: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == told
+def test_daemon_findings_match_the_state_of_the_daemon(running, booted_at, levels):
+    assert {one.code: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == levels
 
 
 def test_daemon_that_holds_the_lock_and_ignores_the_doorbell_is_stuck(core, found, database, monkeypatch):
@@ -532,7 +532,7 @@ def test_claims_of_a_dead_daemon_are_reported(core, found, database, clock):
     claim_one(core)
     [claimed] = core.rows("SELECT claimed_epoch FROM triggers")
     core.do(lambda tx: tx.run(begun, epoch=claimed["claimed_epoch"], at=NOON))
-    assert found()["claims"][0] == "warn", "no daemon runs"
+    assert found()["claims"][0] == "warn", "the finding does not depend on a running daemon"
 
     with daemon_lock(database):
         assert found()["claims"][0] == "ok"
@@ -568,7 +568,7 @@ def test_schedule_with_an_unknown_time_zone_is_reported(cli, core, found, databa
     core.do(core.ticks.tick)
     checks = found()
     assert checks["schedules"][::2] == ("FAIL", f"craftcore --db {database} schedule why odd")
-    assert checks["time zones"][0] == "ok", "what is disabled needs none"
+    assert checks["time zones"][0] == "ok", "a disabled schedule needs no zone"
 
 
 def test_schedules_ahead_and_a_clock_behind_are_reported(cli, core, found, clock):
@@ -728,7 +728,7 @@ def test_unit_that_would_not_run_this_database_is_reported(core, found, database
 
 
 @pytest.mark.parametrize(
-    ("state", "whose", "level", "words"),
+    ("state", "owner", "level", "words"),
     [
         ("active", "another", "FAIL", "runs this database: end that one"),
         ("active", "mine", "ok", "is ours"),
@@ -736,13 +736,13 @@ def test_unit_that_would_not_run_this_database_is_reported(core, found, database
     ],
 )
 def test_unit_state_from_systemd_determines_the_level(
-    core, found, database, tmp_path, monkeypatch, state, whose, level, words
+    core, found, database, tmp_path, monkeypatch, state, owner, level, words
 ):
     """A fake systemctl prints the output of systemd, because this machine may have no running systemd."""
     install(tmp_path, OURS.format(database=database))
     (tmp_path / "bin").mkdir()
     systemctl = tmp_path / "bin" / "systemctl"
-    pid = {"mine": os.getpid(), "another": 1, "none": 0}[whose]
+    pid = {"mine": os.getpid(), "another": 1, "none": 0}[owner]
     systemctl.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
     systemctl.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)

@@ -33,7 +33,7 @@ def test_emit_prints_the_id_and_status_of_the_trigger(cli):
     assert row(cli, document["id"])["payload"] == {"name": "Ada"}
 
 
-def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
+def test_emit_creates_a_missing_database_with_a_notice(cli, tmp_path):
     """A user in a wrong folder would wait for a daemon that uses another database."""
     first, second = cli("emit", "greet"), cli("emit", "greet")
 
@@ -125,8 +125,8 @@ def test_dedup_scope_can_be_set_and_a_duplicate_names_the_holder(cli):
 
     assert (first["dedup_scope"], "held" in first) == ("ever", False)
     assert (again.json["dedup_scope"], again.json["held"], again.err) == ("ever", "dedup_key", "")
-    stands = f"no new trigger: trigger {first['id']} (PENDING) holds the dedup key k"
-    assert f"{stands} after it is settled, too (scope ever). To run it again, give another key" in in_words.err
+    refusal = f"no new trigger: trigger {first['id']} (PENDING) holds the dedup key k"
+    assert f"{refusal} after it is settled, too (scope ever). To run it again, give another key" in in_words.err
     assert (in_words.code, in_words.json["id"]) == (0, first["id"])
     assert active["dedup_scope"] == "active"
     assert "until its work has ended (scope active). Emit it again then" in active_again.err

@@ -275,9 +275,9 @@ def test_execution_decision_with_bad_arguments_is_refused_with_the_reason(cli, c
     assert (refusal.code, words in refusal.err) == (code, True), refusal.err
 
 
-# After a daemon was really killed: retry, skip, or look and say what happened
+# After the kill of a real daemon: retry, skip, or resolve
 
-DYING = """
+KILLED_IN_A_CALL = """
 import asyncio
 from craftcore import Call, TaskContext
 
@@ -332,7 +332,7 @@ def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_p
 
 
 def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tmp_path):
-    (tmp_path / "app.py").write_text(APP + DYING)
+    (tmp_path / "app.py").write_text(APP + KILLED_IN_A_CALL)
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
         craftcore(tmp_path, "emit", "pay")
@@ -357,7 +357,7 @@ def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tm
         assert daemon.wait() == 0
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
 
-    assert read_trace(tmp_path) == [key], "it was not called again"
+    assert read_trace(tmp_path) == [key], "the action was called again"
     newest = craftcore(tmp_path, "--json", "inspect", "--list").json[0]
     assert (newest["status"], newest["replayable"]) == ("success", True)
     [decision] = craftcore(tmp_path, "--json", "activity", "show", key).json["decisions"]

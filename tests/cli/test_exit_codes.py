@@ -99,7 +99,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("reload", 75): "cli/test_reload.py: test_reload_reports_a_daemon_that_does_not_answer",
     ("reload", 78): "cli/test_reload.py: test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake",
     ("crashtest", 1): "cli/test_crashtest.py: test_email_in_a_plain_action_breaks_a_promise",
-    ("crashtest", 78): "cli/test_crashtest.py: test_crashtest_of_no_app_exits_78",
+    ("crashtest", 78): "cli/test_crashtest.py: test_crashtest_without_an_app_exits_78",
     ("demo", 1): "cli/test_demo.py: test_demo_verdict_reports_a_broken_promise",
     ("emit", 4): "cli/test_emit_wait.py: test_cancelled_task_exits_4",
     ("schedule add", 1): "cli/test_schedule.py: test_schedule_declared_in_code_cannot_be_changed_by_command",
@@ -159,10 +159,10 @@ def test_exit_code_tested_elsewhere_is_in_the_named_test(name, code):
     text = (TESTS / file).read_text()
     body = re.search(rf"^def {test}\(.*?(?=^@|^def |\Z)", text, re.M | re.S)
 
-    assert body, "there is such a test"
-    assert re.search(rf"\b{code}\b", body[0]), "and it is about that code"
+    assert body, "the test does not exist"
+    assert re.search(rf"\b{code}\b", body[0]), "the test does not contain the code"
     named = all(f'"{word}"' in body[0] for word in name.split()) or re.search(rf'^    "{name}[" ]', text, re.M)
-    assert named or name in ("run", "demo"), "of that command"
+    assert named or name in ("run", "demo"), "the test does not run the command"
 
 
 # an invalid id, or one that is too short

@@ -28,7 +28,7 @@ READERS = {
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 @pytest.mark.parametrize("reader", READERS)
 def test_irregular_file_is_refused_at_once(here, tmp_path, reader, kind):
-    """The command runs in a process of its own, because it could block on a pipe."""
+    """The command runs in a separate process, because it could block on a pipe."""
     here.core.close()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -82,15 +82,15 @@ def test_unopenable_path_keeps_the_operating_system_error(tmp_path):
 @pytest.mark.parametrize("writer", [("export", "ENDED", "-o"), ("verify", "--write-head")], ids=lambda words: words[0])
 @pytest.mark.parametrize("kind", ["a link", "a link that leads nowhere", "a second name"])
 def test_output_file_is_not_written_through_a_link(cli, here, tmp_path, writer, kind):
-    theirs, place = tmp_path / "theirs", tmp_path / "place"
+    foreign, place = tmp_path / "theirs", tmp_path / "place"
     if kind != "a link that leads nowhere":
-        theirs.write_text("theirs")
+        foreign.write_text("theirs")
     if kind == "a second name":
-        os.link(theirs, place)
+        os.link(foreign, place)
     else:
-        place.symlink_to(theirs)
+        place.symlink_to(foreign)
 
     refused = cli(*(here.world.ended if word == "ENDED" else word for word in writer), str(place))
 
     assert refused.code == 73, refused
-    assert (theirs.read_text() if theirs.exists() else None) == (None if "nowhere" in kind else "theirs")
+    assert (foreign.read_text() if foreign.exists() else None) == (None if "nowhere" in kind else "theirs")

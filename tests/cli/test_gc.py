@@ -15,7 +15,7 @@ from tests.support.retention_harness import DAY, assert_sound
 from tests.support.trigger_steps import emit, run_one
 
 
-def three_old_ones(core, clock) -> None:
+def make_three_old_triggers(core, clock) -> None:
     for name in ("Ada", "Grace", "Hedy"):
         emit(
             core,
@@ -28,23 +28,23 @@ def three_old_ones(core, clock) -> None:
 
 
 def test_gc_dry_run_reports_due_rows_and_changes_nothing(cli, core, clock):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
     before = core.rows("SELECT * FROM triggers")
 
-    told = cli("--json", "db", "gc", "--dry-run").json
+    document = cli("--json", "db", "gc", "--dry-run").json
 
-    assert told["dry_run"] is True
-    assert told["due"]["triggers"] == 3
-    assert {kind for kind, count in told["due"].items() if count} == {"triggers"}
-    [(table, told)] = told["tables"].items()
-    assert (table, told["rows"]) == ("triggers", 3)
-    assert cli("db", "gc", "--dry-run").out == f"would take 3 of triggers, {told['bytes']:,} bytes\n"
+    assert document["dry_run"] is True
+    assert document["due"]["triggers"] == 3
+    assert {kind for kind, count in document["due"].items() if count} == {"triggers"}
+    [(table, due)] = document["tables"].items()
+    assert (table, due["rows"]) == ("triggers", 3)
+    assert cli("db", "gc", "--dry-run").out == f"would take 3 of triggers, {due['bytes']:,} bytes\n"
     assert core.rows("SELECT * FROM triggers") == before
     assert core.rows("SELECT * FROM audit_log") == []
 
 
 def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, clock):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
 
     document = cli("--json", "db", "gc").json
 
@@ -58,7 +58,7 @@ def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, cl
 
 
 def test_gc_reports_each_table_in_text(cli, core, clock):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
 
     lines = cli("db", "gc", "--dry-run").out.splitlines()
 
@@ -67,7 +67,7 @@ def test_gc_reports_each_table_in_text(cli, core, clock):
 
 
 def test_gc_with_json_reports_the_same_before_and_after(cli, core, clock):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
 
     due = cli("--json", "db", "gc", "--dry-run").json["tables"]
 
@@ -82,7 +82,7 @@ def test_gc_with_json_reports_the_same_before_and_after(cli, core, clock):
 )
 def test_gc_at_a_terminal_shows_progress(cli, core, clock, monkeypatch, options, verb):
     monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
     assert "\r" not in cli("db", "gc", "--dry-run").err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
@@ -94,7 +94,7 @@ def test_gc_at_a_terminal_shows_progress(cli, core, clock, monkeypatch, options,
 
 
 def test_gc_uses_the_settings_file(cli, core, clock, tmp_path):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
     settings = tmp_path / "craftcore.toml"
     settings.write_text("[retention]\ntriggers = 0\n")
 
@@ -112,18 +112,18 @@ def test_file_without_auto_vacuum_is_reported_and_rebuilt_by_gc_vacuum(cli, core
     connection.execute("VACUUM")
     connection.close()
 
-    told = cli("db", "gc")
-    assert "craftcore --db" in told.out or "db gc --vacuum" in told.out
+    reported = cli("db", "gc")
+    assert "craftcore --db" in reported.out or "db gc --vacuum" in reported.out
     assert cli("--json", "db", "gc").json["gives_pages_back"] is False
 
-    told = cli("--json", "db", "gc", "--vacuum").json
-    assert (told["vacuumed"], told["gives_pages_back"]) == (True, True)
+    vacuumed = cli("--json", "db", "gc", "--vacuum").json
+    assert (vacuumed["vacuumed"], vacuumed["gives_pages_back"]) == (True, True)
     assert_sound(core)
     assert cli("db", "gc").out.count("vacuum") == 0
 
 
 def test_gc_vacuum_beside_a_daemon_is_refused_and_writes_nothing(cli, core, clock, database):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
 
     with DaemonLock.acquire(database, pid=os.getpid(), host=socket.gethostname(), now=clock.now()):
         refused = cli("db", "gc", "--vacuum")
@@ -140,7 +140,7 @@ def test_gc_without_a_database_creates_none(cli, database, options):
 
 
 def test_stats_show_the_oldest_rows_and_due_rows(cli, core, clock):
-    three_old_ones(core, clock)
+    make_three_old_triggers(core, clock)
 
     document = cli("--json", "db", "stats").json
 

@@ -41,7 +41,7 @@ EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VAL
 
 SETTLED = "UPDATE triggers SET status = :status, settled_at = :now, reason = 'test' WHERE id = :id"
 
-WELL: dict[str, Any] = {
+HEALTHY: dict[str, Any] = {
     "now": NOON,
     "daemon": {"running": True, "stuck": False},
     "database": "agent.db",
@@ -84,8 +84,8 @@ LARGE = {"used_bytes": 8_000_000_000, "max_bytes": 10_000_000_000, "needed_bytes
 
 
 def test_status_without_trouble_is_healthy():
-    assert health_of(WELL) == (Health.HEALTHY, [])
-    assert verdict(Health.HEALTHY, None, WELL) == "healthy: 3 at work, 3 due, 4 dead letters"
+    assert health_of(HEALTHY) == (Health.HEALTHY, [])
+    assert verdict(Health.HEALTHY, None, HEALTHY) == "healthy: 3 at work, 3 due, 4 dead letters"
 
 
 @pytest.mark.parametrize(
@@ -125,25 +125,25 @@ def test_status_without_trouble_is_healthy():
             "degraded: pid 7 (sqlite3) keeps the write lock, perhaps in an open transaction: nothing is written before",
         ),
         (
-            {"engine": {**WELL["engine"], "checkpoint_failed": "agent.db: disk I/O error"}},
+            {"engine": {**HEALTHY["engine"], "checkpoint_failed": "agent.db: disk I/O error"}},
             "degraded",
             "checkpoint",
             "degraded: checkpoints fail: agent.db: disk I/O error. Commits are in the WAL and go on; the daemon",
         ),
         (
-            {"engine": {**WELL["engine"], "flush_seconds": 5.0}},
+            {"engine": {**HEALTHY["engine"], "flush_seconds": 5.0}},
             "degraded",
             "slow disk",
             "degraded: the disk is slow: a flush takes about 5 s, and every commit waits for one",
         ),
         (
-            {"engine": {**WELL["engine"], "unreachable": "/a/agent.db: Permission denied"}},
+            {"engine": {**HEALTHY["engine"], "unreachable": "/a/agent.db: Permission denied"}},
             "degraded",
             "directory",
             "degraded: the daemon cannot enter the directory of its database: /a/agent.db: Permission denied; ",
         ),
         (
-            {"engine": {**WELL["engine"], "alone": "t1", "alone_until": NOON}},
+            {"engine": {**HEALTHY["engine"], "alone": "t1", "alone_until": NOON}},
             "degraded",
             "alone",
             "degraded: trigger t1 was in crashes, so it runs alone: nothing else starts before it ends, or before",
@@ -242,7 +242,7 @@ def test_status_without_trouble_is_healthy():
     ids=lambda value: None,
 )
 def test_trouble_appears_in_the_first_line_of_status(change, health, code, line):
-    found = {**WELL, **change}
+    found = {**HEALTHY, **change}
 
     judged, troubles = health_of(found)
 
@@ -265,11 +265,11 @@ def test_trouble_appears_in_the_first_line_of_status(change, health, code, line)
     ids=str,
 )
 def test_state_just_below_a_limit_is_still_healthy(change):
-    assert health_of({**WELL, **change})[0] is Health.HEALTHY
+    assert health_of({**HEALTHY, **change})[0] is Health.HEALTHY
 
 
 def test_troubles_are_all_listed_worst_first():
-    found = {**WELL, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_in_use_bytes": 1 << 40}
+    found = {**HEALTHY, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_in_use_bytes": 1 << 40}
 
     judged, troubles = health_of(found)
 
@@ -278,7 +278,7 @@ def test_troubles_are_all_listed_worst_first():
 
 
 def test_held_engine_is_not_reported_as_behind():
-    found = {**WELL, "held": "why", "behind": {"id": "t1", "seconds": 9e9, "allowed_seconds": 120.0}}
+    found = {**HEALTHY, "held": "why", "behind": {"id": "t1", "seconds": 9e9, "allowed_seconds": 120.0}}
 
     assert [trouble.code for trouble in health_of(found)[1]] == ["held"]
 
@@ -577,16 +577,16 @@ sys.stdin.readline()
 @pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
 def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database, daemon):
     emit(core)
-    with start_program(["-c", KEEP, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
-        assert somebody.stdout is not None
-        assert somebody.stdout.readline() == b"kept\n"
+    with start_program(["-c", KEEP, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"kept\n"
         document = cli("--json", "status").json
         [checked] = [one for one in cli("--json", "doctor").json["checks"] if one["check"] == "write lock"]
-        somebody.communicate(b"\n")
+        holder.communicate(b"\n")
 
-    assert document["locked_by"]["pid"] == somebody.pid
+    assert document["locked_by"]["pid"] == holder.pid
     assert [reason["code"] for reason in document["reasons"]] == ["locked"]
-    assert (checked["level"], f"pid {somebody.pid} " in checked["text"]) == ("FAIL", True)
+    assert (checked["level"], f"pid {holder.pid} " in checked["text"]) == ("FAIL", True)
     assert reasons(cli) == []
 
 
@@ -594,11 +594,11 @@ def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database,
 def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, database):
     """A bulk producer pauses between commits, so that others get the lock."""
     emit(core)
-    with start_program(["-c", BUSY, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
-        assert somebody.stdout is not None
-        assert somebody.stdout.readline() == b"begun\n"
+    with start_program(["-c", BUSY, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"begun\n"
         found = write_lock_holder(database, None, writer_pid(database))
-        somebody.kill()
+        holder.kill()
 
     assert found is None
 

@@ -1,4 +1,4 @@
-"""Live tasks that the code does not fit: reports before a deployment and after it."""
+"""Live tasks that do not fit the code: reports before and after a deployment."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def held(brief: str, tmp_path: Path) -> str:
     async def hold() -> None:
         app = build_old_app()
         omit_brief(app)
-        async with lab(app, tmp_path) as it:
+        async with lab(app, tmp_path) as harness:
             await app.signal(brief, "go")
-            await it.until(lambda: bool(it.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
+            await harness.until(lambda: bool(harness.rows("SELECT 1 FROM task_holds WHERE trigger_id IS NOT NULL")))
 
     with suppressed_logs():
         anyio.run(hold)

@@ -56,7 +56,7 @@ def test_help_page_fits_80_columns(cli, name):
     assert (shown.code, shown.err) == (0, "")
     lines = shown.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert not [line for line in lines if line.endswith("-")], "a word was broken"
+    assert not [line for line in lines if line.endswith("-")], "a word is broken"
 
 
 @pytest.mark.parametrize("name", [*list(GROUPS)[1:], *COMMANDS])
@@ -77,7 +77,7 @@ def test_help_page_has_every_section(cli, name):
     command, page = documented(name), cli(*name.split(), "--help").out
 
     assert command.help
-    assert len(command.help.split("\n\n")) > 1 or name == "release", "a summary, and what it does"
+    assert len(command.help.split("\n\n")) > 1 or name == "release", "the page has no description after the summary"
     assert command.touches.endswith(".")
     for part in ("Global options:", "Exit codes, beyond 0 and 64:", "See also:", "Examples:"):
         assert f"\n{part}\n" in page
@@ -96,7 +96,9 @@ def test_option_help_has_a_description_and_a_value_name(name):
         assert param.is_flag or param.metavar or isinstance(param.type, click.Choice), (
             f"{param.opts}: what does it take?"
         )
-        assert not re.search(r"ISO 8601|\b10s\b|\bIANA\b", param.help or ""), "that is said once, in the page's formats"
+        assert not re.search(r"ISO 8601|\b10s\b|\bIANA\b", param.help or ""), (
+            "the formats section of the page explains this"
+        )
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -152,14 +154,14 @@ def test_ordered_command_group_names_each_verb_once():
             assert sorted(group.verbs) == sorted(group.commands), name
 
 
-# where to read on
+# references
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_references_point_to_existing_pages_and_commands(name):
     see = documented(name).see
 
-    assert any(".md" in word for word in see), "a page"
+    assert any(".md" in word for word in see), "the page has no reference to a document"
     for word in see:
         if word.startswith("craftcore "):
             assert word.removeprefix("craftcore ") in COMMANDS, word
@@ -202,7 +204,7 @@ def test_help_page_names_only_exit_codes_of_the_table(name):
 SAMPLE = re.compile(r"(?:exec-)?01a1fd[0-9a-f]+")
 """An id in the examples. The tests replace it with an id of the populated database."""
 
-MEANT: dict[str, Callable[[World], list[str]]] = {
+EXAMPLE_IDS: dict[str, Callable[[World], list[str]]] = {
     "dead requeue": lambda world: [world.dead],
     "activity list": lambda world: [world.in_doubt.split(":")[1]],
     "diff": lambda world: [world.ended, world.died],
@@ -213,7 +215,7 @@ MEANT: dict[str, Callable[[World], list[str]]] = {
 IN_A_PROJECT = {"run", "check", "emit", "reload"}
 """These commands need an app, and some of them a daemon: their tests follow."""
 
-AT_LENGTH = {"demo": "test_demo.py", "crashtest": "test_crashtest.py", "web": "test_web.py"}
+TESTED_ELSEWHERE = {"demo": "test_demo.py", "crashtest": "test_crashtest.py", "web": "test_web.py"}
 """Examples that take too long, and the tests that run shorter ones."""
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in documented(name).examples]
@@ -237,15 +239,17 @@ def test_help_example_calls_the_documented_command(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [one for one in EXAMPLES if one[0] not in IN_A_PROJECT | AT_LENGTH.keys()], ids=lambda text: text
+    ("name", "line"),
+    [one for one in EXAMPLES if one[0] not in IN_A_PROJECT | TESTED_ELSEWHERE.keys()],
+    ids=lambda text: text,
 )
 def test_help_example_runs(cli, here, database, tmp_path, monkeypatch, name, line):
-    meant = MEANT.get(name, CALLS[name].arguments)(here.world)
+    meant = EXAMPLE_IDS.get(name, CALLS[name].arguments)(here.world)
     words = words_of(SAMPLE.sub(lambda _: meant.pop(0), line))[1:]
     prepared(cli, here, database, tmp_path, name)
     monkeypatch.setenv("HOME", str(tmp_path))
     if name == "systemd install" and not {"--user", "--root"} & set(words):
-        words += ["--root", "image"]  # not into the machine that runs the tests
+        words += ["--root", "image"]  # keep the machine that runs the tests unchanged
 
     ran = cli(*words)
 
@@ -260,14 +264,14 @@ def prepared(cli, here, database: Path, folder: Path, name: str) -> None:
     if name == "audit":
         assert cli("schedule", "pause", "nightly").code == 0
     if name == "schedule add":
-        database.unlink()  # where no daemon has been yet, every workflow may be one of its app
+        database.unlink()  # before the first daemon, any workflow name is accepted
     here.core.close()
     if name == "db restore":
         assert cli("db", "backup", "-o", "backup.db").code == 0
         (folder / "backups").mkdir()
         for end in ("", ".manifest.json"):
             shutil.copy(f"backup.db{end}", f"backups/craftcore-20261122T031500Z.db{end}")
-        database.unlink()  # or it would ask, on a terminal
+        database.unlink()  # with a database, the command would ask for a confirmation
 
 
 APP = """
@@ -315,7 +319,7 @@ def test_help_examples_with_a_daemon_run(project):
 
 
 def test_slow_help_examples_parse_and_are_tested_elsewhere():
-    for name, file in AT_LENGTH.items():
+    for name, file in TESTED_ELSEWHERE.items():
         assert f'"{name}"' in (Path(__file__).parent / file).read_text()
         for line in documented(name).examples:
             COMMANDS[name].make_context(name, words_of(line)[2:], resilient_parsing=True)

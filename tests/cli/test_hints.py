@@ -41,7 +41,7 @@ def printed_by(made):
 
 
 def hints_in(text, beginning):
-    """Yield the commands in a text: each ends with its sentence."""
+    """Yield the commands in a text; each ends at the end of its sentence."""
     for found in re.finditer(re.escape(beginning) + r"((?: (?:'[^']*'|[^\s(]\S*))+)", text):
         words = []
         for word in re.findall(r"'[^']*'|\S+", found[1]):
@@ -51,7 +51,7 @@ def hints_in(text, beginning):
         yield beginning + " " + " ".join(words)
 
 
-def anew(sound, database):
+def copy_database(sound, database):
     """Copy the populated database into a new folder."""
     shutil.rmtree(database.parent, ignore_errors=True)
     database.parent.mkdir()
@@ -59,20 +59,20 @@ def anew(sound, database):
 
 
 def test_suggested_command_can_be_pasted(cli, made, tmp_path, monkeypatch):
-    """Where a variable names the database, the same commands are printed without the option."""
+    """If a variable names the database, the same commands are printed without the option."""
     _, sound = made
     database = tmp_path / "a place" / "agent.db"
     with_option = f"craftcore --db '{database}'"
     found: dict[str, str] = {}
     for name, arguments in printed_by(made):
-        anew(sound, database)
+        copy_database(sound, database)
         printed = cli("--db", str(database), *arguments)
         output = printed.out + printed.err
         assert ALONE.findall(output) == [], (name, output)
         suggested = list(hints_in(output, with_option))
         found |= dict.fromkeys(suggested, name)
 
-        anew(sound, database)
+        copy_database(sound, database)
         with monkeypatch.context() as environment:
             environment.setenv("CRAFTCORE_DB", str(database))
             printed = cli(*arguments)
@@ -82,10 +82,10 @@ def test_suggested_command_can_be_pasted(cli, made, tmp_path, monkeypatch):
 
     assert len(found) >= 20, found
     for pasted, name in found.items():
-        anew(sound, database)
+        copy_database(sound, database)
         words = [PLACEHOLDERS.get(word, word) for word in shlex.split(pasted)[1:]]
         if "MODULE:APP" in words:
-            words = [*words, "--help"]  # it is to be written in, and would start a daemon
+            words = [*words, "--help"]  # the command has a placeholder or starts a daemon
         answer = cli(*words)
         assert answer.code in (0, 1), (name, pasted, answer)
 

@@ -12,7 +12,7 @@ from craftcore import Producer
 
 @pytest.fixture
 def homeless(cli, monkeypatch):
-    """Run commands as such a user."""
+    """Run commands as a user without an entry in passwd and without HOME."""
 
     def fail(uid: int) -> None:
         raise KeyError(f"getpwuid(): uid not found: {uid}")

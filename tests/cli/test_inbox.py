@@ -42,7 +42,7 @@ def bank(database, clock):
     return Bank(database, clock)
 
 
-def the_question(cli, task_id):
+def find_question(cli, task_id):
     [question] = cli("--json", "task", "show", task_id).json["questions"]
     return question
 
@@ -118,7 +118,7 @@ def test_inbox_list_shows_an_earlier_task_deadline(cli, clock, database):
     )
 
 
-def test_inbox_list_is_oldest_first_and_says_when_cut(cli, ask):
+def test_inbox_list_is_oldest_first_and_marks_a_cut(cli, ask):
     first, second = ask()[1], ask()[1]
 
     assert [one["id"] for one in cli("--json", "inbox", "list").json] == [first, second]
@@ -167,7 +167,7 @@ def test_answer_command_can_be_pasted_with_every_option_text(cli, ask, tmp_path,
     *words, end = pasted.stdout.split("\0")
     assert (end, cli(*words).code) == ("", 0)
 
-    assert the_question(cli, task_id)["answer"] == option
+    assert find_question(cli, task_id)["answer"] == option
     assert not (tmp_path / "hacked").exists()
 
 
@@ -325,20 +325,20 @@ def test_conflict_answered_with_retry_continues_the_task(cli, bank):
 
 
 @pytest.mark.parametrize(
-    ("ended_by", "stands"),
+    ("ended_by", "state"),
     [("cancel", "CANCELLED, and comes to it no more"), ("fail", "FAILED, and comes to it when it is retried")],
 )
-def test_inbox_list_shows_the_effect_of_an_answer_on_an_ended_task(cli, bank, clock, ended_by, stands):
+def test_inbox_list_shows_the_effect_of_an_answer_on_an_ended_task(cli, bank, clock, ended_by, state):
     task_id = bank.pay(LOST, workflow="pay.soon")
     if ended_by == "cancel":
         cli("task", "cancel", task_id)
     else:
-        clock.advance(hours=2)  # its deadline
+        clock.advance(hours=2)  # the deadline of the task
         bank.go_on()
 
     listed = cli("inbox", "list").out
 
-    assert f"  for as long as it takes; its task is {stands}. To answer" in listed
+    assert f"  for as long as it takes; its task is {state}. To answer" in listed
 
 
 # answer
@@ -354,7 +354,7 @@ def test_answer_continues_the_task_and_records_the_user(cli, ask, clock, databas
         f'answered with "send"; task {task_id} of ask goes on\n'
         "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n"
     )
-    question = the_question(cli, task_id)
+    question = find_question(cli, task_id)
     assert (question["status"], question["answer"], question["note"], question["answered_by"]) == (
         "ANSWERED",
         "send",
@@ -425,14 +425,16 @@ def test_refused_answer_leaves_the_question_open(cli, ask, arguments, words):
     refused = cli("inbox", "answer", question_id, *arguments)
 
     assert (refused.code, words in refused.err) == (64, True), refused.err
-    assert the_question(cli, task_id)["status"] == "OPEN"
+    assert find_question(cli, task_id)["status"] == "OPEN"
 
 
 def test_question_without_options_accepts_any_text(cli, ask, clock, database):
     task_id, question_id = ask(options=None)
     assert f"craftcore inbox answer {question_id} TEXT" in cli("inbox", "list").out
     empty = cli("inbox", "answer", question_id, "")
-    assert (empty.code, "the answer is empty" in empty.err) == (64, True), "as from a variable that is not set"
+    assert (empty.code, "the answer is empty" in empty.err) == (64, True), (
+        "an unset shell variable gives an empty answer"
+    )
 
     assert cli("inbox", "answer", question_id, "as you like, it's fine").code == 0
     at_rest(database, nothing, clock)
@@ -470,9 +472,9 @@ def test_answer_rings_the_daemon(cli, ask, database):
 
 
 def test_user_without_a_name_is_shown_as_a_number(monkeypatch):
-    def nobody(uid):
+    def fail(uid):
         raise KeyError(uid)
 
     assert actor().text == ME
-    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", nobody)
+    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", fail)
     assert actor().text == f"uid {os.getuid()}"

@@ -180,11 +180,11 @@ def test_inspect_without_an_id_or_with_id_and_filters_is_refused(cli, some):
 
 
 def test_error_code_filter_accepts_built_in_and_recorded_codes(cli, core):
-    theirs = an_end(core, THEIRS)
+    failed = an_end(core, THEIRS)
 
     for code in ErrorCode:
         assert cli("--json", "inspect", "--list", "--error-code", code).json == []
-    assert [row["id"] for row in cli("--json", "inspect", "--list", "--error-code", "card.declined").json] == [theirs]
+    assert [row["id"] for row in cli("--json", "inspect", "--list", "--error-code", "card.declined").json] == [failed]
     assert "card.declined" in cli("inspect", "--list", "--error-code", "card.stolen").err
 
 
@@ -227,7 +227,7 @@ def test_inspect_stats_in_text_show_the_number_of_executions(cli, some):
     assert cli("inspect", "--stats", "--limit", "2").out.startswith("executions      the last 2, from ")
 
 
-def test_inspect_stats_without_executions_say_so(cli, core):
+def test_inspect_stats_without_executions_have_a_notice(cli, core):
     assert cli("inspect", "--stats").out == "no execution\n"
     assert cli("--json", "inspect", "--stats").json["latency_ms"] == {"median": None, "p95": None}
 
@@ -479,7 +479,7 @@ def test_record_of_a_waiting_task_names_the_wait(cli, clock, database):
     clock.advance(seconds=HOUR)
     a_task(database, "plain", clock)
     over = ("over", "it ended as it should; its task has ended since: there is nothing to decide of it", commands)
-    assert advice(cli, f"exec-{nap}") == over, "it has gone on, with another trigger"
+    assert advice(cli, f"exec-{nap}") == over, "the task has continued with another trigger"
 
 
 def test_snoozed_record_shows_the_time_of_the_next_run(cli, core):

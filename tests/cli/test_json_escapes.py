@@ -17,7 +17,7 @@ ONCE = [r"he said \"no\"", r"C:\\temp", "é", r"\u0007"]
 
 
 def assert_once(text: str) -> None:
-    """Check that each string is escaped as JSON escapes it, and the bell, too."""
+    """Check that each string is escaped once, by the rules of JSON."""
     assert [one for one in ONCE if one not in text] == []
     assert [twice for twice in (r"\\\"", r"C:\\\\", r"\u00e9", r"\\u0007") if twice in text] == []
     assert all(line.isprintable() for line in text.splitlines())

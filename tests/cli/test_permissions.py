@@ -22,7 +22,7 @@ import craftcore.daemon.daemon_process, craftcore.cli.service.run, craftcore.cli
 import craftcore.cli.status.status, craftcore.cli.service.check
 import craftcore.cli.database.commands
 from craftcore.cli.main import main
-anyio.run(anyio.sleep, 0)  # this and the next import what nobody may be unable to read
+anyio.run(anyio.sleep, 0)  # load modules that the user nobody may be unable to read
 importlib.metadata.version("craftcore")
 if os.geteuid() == 0:
     os.setgroups([])
@@ -32,13 +32,14 @@ sys.exit(main({arguments!r}))
 """
 
 
-def open_to_strangers(path: Path) -> bool:
+def is_reachable_by_others(path: Path) -> bool:
     """Return whether another user can reach this path."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() == 0 and not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    os.geteuid() == 0
+    and not (is_reachable_by_others(Path(__file__)) and is_reachable_by_others(Path(sys.prefix) / "bin")),
     reason="we are root, and nobody cannot come to this checkout and its environment",
 )
 
@@ -197,6 +198,6 @@ def test_restore_without_write_permission_changes_nothing(folder, lock_mode, mes
 
     refused = as_nobody(folder, "db", "restore", str(folder / "backup.db"), "--yes")
 
-    told = message.format(folder / "agent.db", folder, os.geteuid(), NOBODY)
-    assert (refused.code, refused.err) == (77, f"craftcore: {told}\n")
+    expected = message.format(folder / "agent.db", folder, os.geteuid(), NOBODY)
+    assert (refused.code, refused.err) == (77, f"craftcore: {expected}\n")
     assert (folder / "agent.db").read_bytes() == before

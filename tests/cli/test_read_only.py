@@ -35,7 +35,7 @@ def test_writing_command_is_refused_in_read_only_mode(cli, here, database, name)
     assert refused.err == (
         f"craftcore: {name} writes, and this is read only: nothing was done. To do it, leave out --read-only\n"
     )
-    assert set(os.listdir(database.parent)) == set(before), "nothing was opened"
+    assert set(os.listdir(database.parent)) == set(before), "the command opened a database"
     assert the_folder(database) == before
 
 

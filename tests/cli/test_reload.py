@@ -24,7 +24,7 @@ from tests.cli.conftest import NOON
 from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, environment
 
 NOBODY = 65_534
-APART = ["unshare", "--user", "--map-root-user"]
+USER_NAMESPACE = ["unshare", "--user", "--map-root-user"]
 """A program in its own user namespace, as under PrivateUsers=yes of the system unit."""
 
 
@@ -56,7 +56,7 @@ def test_reload_lists_changes_applied_now_and_at_the_next_start(folder, daemon, 
         "changed, and counts now: retry.max_attempts, log.level",
         "changed, and waits for the next start: daemon.concurrency",
     ]
-    assert craftcore(folder, "emit", "later", "--wait", str(PATIENCE)).code == 4, "one attempt is all it has now"
+    assert craftcore(folder, "emit", "later", "--wait", str(PATIENCE)).code == 4, "the reloaded limit is one attempt"
     again = craftcore(folder, "--json", "reload").json
     assert (again["ok"], again["applied"], again["at_next_start"]) == (True, [], ["daemon.concurrency"])
     assert (again["epoch"], again["number"], again["at_iso"][-1]) == (1, 2, "Z")
@@ -89,10 +89,10 @@ def test_reload_applies_a_schedule_of_the_settings_file_at_once(folder, daemon, 
 def test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake(folder, daemon, settings, text, line):
     settings(text)
 
-    told, document = craftcore(folder, "reload"), craftcore(folder, "--json", "reload")
+    printed, document = craftcore(folder, "reload"), craftcore(folder, "--json", "reload")
 
-    first, last = told.out.splitlines()
-    assert (told.code, document.code, document.json["ok"]) == (78, 78, False)
+    first, last = printed.out.splitlines()
+    assert (printed.code, document.code, document.json["ok"]) == (78, 78, False)
     assert first.startswith("FAIL  ")
     assert line in first
     assert last == "nothing was changed: the daemon goes on with the settings as they were"
@@ -119,30 +119,32 @@ def test_reload_reports_a_daemon_that_does_not_answer(folder, daemon, cli, monke
     daemon.wait_for_notification("READY=1")
 
 
-def _may_be_apart() -> bool:
+def _has_user_namespaces() -> bool:
     try:
-        return subprocess.run([*APART, "true"], capture_output=True).returncode == 0
+        return subprocess.run([*USER_NAMESPACE, "true"], capture_output=True).returncode == 0
     except OSError:
         return False
 
 
-@pytest.mark.skipif(not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)")
+@pytest.mark.skipif(
+    not _has_user_namespaces(), reason="this machine lets nobody have users of their own (unshare --user)"
+)
 def test_reload_in_a_unit_sandbox_trusts_the_main_pid_of_systemd(folder, daemon):
     """The daemon's files in /proc are not readable in the sandbox. The kernel's list of locks is, and agrees with
     systemd.
     """
 
     def reload(main_pid):
-        command = [*APART, sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
+        command = [*USER_NAMESPACE, sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
         env = environment(MAINPID=str(main_pid))
         return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
-    for told in (reload(os.getpid()), reload(daemon.pid)):
-        assert (told.returncode, told.stdout) == (0, "read again: nothing has changed\n"), told.stderr
+    for ended in (reload(os.getpid()), reload(daemon.pid)):
+        assert (ended.returncode, ended.stdout) == (0, "read again: nothing has changed\n"), ended.stderr
 
 
 def test_reload_ignores_the_answer_to_an_earlier_request(folder, daemon, settings, cli, monkeypatch):
-    """Two reloads ask at the same instant. The settings change between them, after the first answer."""
+    """Two requests have the same time. The settings change between them, after the first answer."""
     database = folder / "agent.db"
     send = signal.pidfd_send_signal
     began = SystemClock().boot_time()

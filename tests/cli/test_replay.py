@@ -182,8 +182,8 @@ def test_replay_of_several_ids_answers_each_and_exits_with_the_highest_code(cli,
     unreadable = cli("replay", "bad.json", "exec-open", "nobody", "exec-b")
 
     assert [one.code for one in (good, unknown, refused, unreadable)] == [0, 10, 11, 64]
-    assert [told["payload"] for told in good.json] == [{"hello": "Ada"}, None]
-    assert [told.get("original_execution_id") for told in refused.json] == ["exec-a.1", None, None, "exec-b.1"]
+    assert [row["payload"] for row in good.json] == [{"hello": "Ada"}, None]
+    assert [row.get("original_execution_id") for row in refused.json] == ["exec-a.1", None, None, "exec-b.1"]
     assert refused.json[1] == {
         "given": "exec-open",
         "refused": {

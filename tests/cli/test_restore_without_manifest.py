@@ -109,83 +109,83 @@ def test_backup_with_a_manifest_rejects_the_no_manifest_option(cli, here, databa
     assert (refused.code, "Leave out --no-manifest" in refused.err) == (64, True)
 
 
-def no_database(file: Path) -> None:
+def write_garbage(file: Path) -> None:
     file.write_text("a text, and long enough for a page" * 1000)
 
 
-def empty(file: Path) -> None:
+def write_empty_file(file: Path) -> None:
     file.write_bytes(b"")
 
 
-def no_tables(file: Path) -> None:
+def write_database_without_tables(file: Path) -> None:
     file.unlink()
     connection = apsw.Connection(str(file))
     connection.execute("PRAGMA user_version = 1")
     connection.close()
 
 
-def another_programs(file: Path) -> None:
+def write_foreign_database(file: Path) -> None:
     file.unlink()
     connection = apsw.Connection(str(file))
     connection.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
     connection.close()
 
 
-def cut_off(file: Path) -> None:
+def truncate(file: Path) -> None:
     os.truncate(file, file.stat().st_size // 2)
 
 
-def a_page_of_zeros(file: Path) -> None:
+def zero_a_page(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.seek(4096 * 3)
         opened.write(bytes(4096))
 
 
-def a_wrong_row(file: Path) -> None:
+def change_a_row(file: Path) -> None:
     change(file, "UPDATE triggers SET priority = 1000")
 
 
-def a_missing_guard(file: Path) -> None:
+def drop_a_guard(file: Path) -> None:
     change(file, "DROP TRIGGER executions_are_closed")
 
 
-def newer(file: Path) -> None:
+def set_newer_version(file: Path) -> None:
     change(file, "INSERT INTO schema_migrations VALUES ('9999_later', 'x', 1.0)")
 
 
-def a_wal_beside_it(file: Path) -> None:
+def add_wal(file: Path) -> None:
     file.with_name(f"{file.name}-wal").write_bytes(b"what was written last")
 
 
-def a_journal_beside_it(file: Path) -> None:
+def add_journal(file: Path) -> None:
     file.with_name(f"{file.name}-journal").write_bytes(b"what was there before")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
-        (no_database, "not an SQLite database"),
-        (empty, "is empty, and not a database of craftcore"),
-        (no_tables, "is empty, and not a database of craftcore"),
-        (another_programs, "another program's database"),
-        (cut_off, "corrupt"),
-        (a_page_of_zeros, "corrupt"),
-        (a_wrong_row, "CHECK constraint failed"),
-        (a_missing_guard, "executions_are_closed is missing"),
-        (newer, "written by a newer craftcore"),
-        (a_wal_beside_it, "copy.db-wal beside it is not empty"),
-        (a_journal_beside_it, "copy.db-journal beside it is not empty"),
+        (write_garbage, "not an SQLite database"),
+        (write_empty_file, "is empty, and not a database of craftcore"),
+        (write_database_without_tables, "is empty, and not a database of craftcore"),
+        (write_foreign_database, "another program's database"),
+        (truncate, "corrupt"),
+        (zero_a_page, "corrupt"),
+        (change_a_row, "CHECK constraint failed"),
+        (drop_a_guard, "executions_are_closed is missing"),
+        (set_newer_version, "written by a newer craftcore"),
+        (add_wal, "copy.db-wal beside it is not empty"),
+        (add_journal, "copy.db-journal beside it is not empty"),
     ],
 )
-def test_incomplete_or_foreign_copy_is_refused(cli, database, copy, tmp_path, spoil, told):
+def test_incomplete_or_foreign_copy_is_refused(cli, database, copy, tmp_path, spoil, message):
     before = database.read_bytes()
     spoil(copy)
     there = set(os.listdir(tmp_path))
 
     refused = restore(cli)
 
-    assert (refused.code, told in refused.err) == (65, True), refused.err
-    assert refused.err.count(str(copy)) >= 1, "it names the file that was given"
+    assert (refused.code, message in refused.err) == (65, True), refused.err
+    assert refused.err.count(str(copy)) >= 1, "the message does not name the given file"
     assert "draft" not in refused.err
     assert database.read_bytes() == before
     assert set(os.listdir(tmp_path)) - {"agent.db.lock"} == there - {"agent.db.lock"}

@@ -80,8 +80,8 @@ def test_hold_or_safe_mode_is_reported_by_schedule_add_show_and_list(cli, core, 
     listed = cli("schedule", "list")
     assert words not in listed.out
     assert words in listed.err
-    for told in (added.out, listed.err):
-        assert told.endswith("craftcore release\n")
+    for text in (added.out, listed.err):
+        assert text.endswith("craftcore release\n")
     assert cli("--json", "schedule", "list").err == ""
 
 
@@ -224,8 +224,8 @@ def test_workflow_name_unknown_to_the_last_daemon_is_refused(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet")
     edited = cli("schedule", "edit", "s", "--workflow", "gret")
 
-    for told in (refused, edited):
-        assert (told.code, "no workflow is named gret; did you mean greet?" in told.err) == (64, True)
+    for result in (refused, edited):
+        assert (result.code, "no workflow is named gret; did you mean greet?" in result.err) == (64, True)
     assert shown(cli, "s")["workflow"] == "greet"
 
 
@@ -395,7 +395,7 @@ def test_pause_reason_must_be_a_short_text(cli, reason):
 
 def test_resumed_schedule_no_longer_declared_gets_a_warning(cli, core):
     declared_in_code(core, "gone")
-    declared_in_code(core, "other")  # and gone is not, any more
+    declared_in_code(core, "other")  # `gone` is no longer declared
 
     resumed = cli("schedule", "resume", "gone")
 
@@ -466,7 +466,7 @@ def test_schedule_removed_twice_is_reported_as_removed(cli):
     again = cli("schedule", "remove", "s", "--yes")
 
     assert (again.code, "schedule s was removed" in again.err) == (10, True)
-    assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["s2"], "s is no short form of s2"
+    assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["s2"], "s is not an abbreviation of s2"
 
 
 def test_schedule_no_longer_declared_in_code_may_be_removed(cli, core):
@@ -486,7 +486,7 @@ def test_schedule_id_may_be_shortened_while_unambiguous(cli, verb):
         add(cli, schedule_id, "every 1h", "--workflow", "greet")
 
     assert cli("schedule", verb, "ba").code == 0
-    assert cli("schedule", verb, "brief").code == 0, "the whole id of one"
+    assert cli("schedule", verb, "brief").code == 0, "a whole id is not ambiguous"
     ambiguous = cli("schedule", verb, "b")
     assert (ambiguous.code, "b fits several ids: backup, brief" in ambiguous.err) == (10, True)
     for unknown in ("nowhere", "", "backup2", "ü", "\udcff", "%", "x" * 200):

@@ -53,7 +53,7 @@ def test_schedule_list_shows_the_next_time_and_the_last_outcome(cli, core, clock
     assert old["last_trigger_status"] == "FAILED"
 
 
-def test_schedule_list_says_when_cut(cli):
+def test_cut_schedule_list_is_marked(cli):
     for schedule_id in "abc":
         add(cli, schedule_id, "@daily", "--workflow", "greet")
 
@@ -167,7 +167,7 @@ def test_preview_notes_the_repeated_hour(cli, tmp_path):
             "fire_at_iso": "2026-10-25T00:30:00.000Z",
         }
     ]
-    assert list(tmp_path.iterdir()) == [], "no database is needed, and none is made"
+    assert list(tmp_path.iterdir()) == [], "a database was created"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_preview_shows_jitter(cli):
     assert "later (jitter)" in cli("schedule", "preview", "s", "--count", "1").out
 
 
-def test_preview_of_a_paused_or_finished_schedule_says_so_first(cli, core, clock):
+def test_preview_of_a_paused_or_finished_schedule_begins_with_a_notice(cli, core, clock):
     add(cli, "p", "@daily", "--workflow", "greet")
     add(cli, "f", "in 1m", "--workflow", "greet")
     cli("schedule", "pause", "p")

@@ -17,22 +17,22 @@ MISTAKES = {
 FAIL = {"run": 78, "check": 78, "db gc": 78, "doctor": 1}
 """The daemon, the checks of settings, and commands that delete by settings. `doctor` reports the mistake."""
 
-NOT_HERE = {"demo", "crashtest", "reload", *NEED_MORE}
-"""Commands that read no settings here, or need more than the populated database."""
+EXCLUDED = {"demo", "crashtest", "reload", *NEED_MORE}
+"""Commands that read no settings in these tests, or need more than the populated database."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("name", ["status", "emit", "db backup", "doctor", "check", "db gc"])
 def test_settings_mistake_of_any_kind_has_the_same_effect_on_a_command(cli, here, tmp_path, name, mistake):
-    given(cli, here, tmp_path, name, MISTAKES[mistake])
+    run_with_settings(cli, here, tmp_path, name, MISTAKES[mistake])
 
 
-@pytest.mark.parametrize("name", [name for name in (*READS, *BY_HAND, *WORKS) if name not in NOT_HERE])
+@pytest.mark.parametrize("name", [name for name in (*READS, *BY_HAND, *WORKS) if name not in EXCLUDED])
 def test_settings_mistake_fails_only_commands_that_need_settings(cli, here, tmp_path, name):
-    given(cli, here, tmp_path, name, MISTAKES["a typo"])
+    run_with_settings(cli, here, tmp_path, name, MISTAKES["a typo"])
 
 
-def given(cli, here, tmp_path, name, mistake):
+def run_with_settings(cli, here, tmp_path, name, mistake):
     """Run a command with this settings file, and check its exit code and its warnings."""
     here.core.close()
     bad = tmp_path / "bad.toml"
@@ -43,7 +43,7 @@ def given(cli, here, tmp_path, name, mistake):
     answer = cli("--json", "--config", str(bad), *words)
 
     assert answer.code == FAIL.get(name, 0), answer
-    assert isinstance(json.loads(answer.out), dict | list), "the warning is not among the answer"
+    assert isinstance(json.loads(answer.out), dict | list), "the warning is in the document"
     warned = [text for text in answer.err.splitlines() if "Going on with the default settings" in text]
     if name in FAIL or name in ("completion", "systemd print", "systemd install", "init"):
         assert warned == []

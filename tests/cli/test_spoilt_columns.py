@@ -76,7 +76,7 @@ DOCUMENTED = {0, 1, 10, 11, 65}
 SAMPLED_KINDS, SAMPLED_COMMANDS = 2, 1
 
 
-def rows_where_there_are_none(path: Path, world: World) -> None:
+def fill_empty_tables(path: Path, world: World) -> None:
     """Insert a row into each table that is empty in the populated database."""
     core = VirtualCore(path, VirtualClock(now=NOON, seed=2))
     with core.transaction() as tx:
@@ -130,7 +130,7 @@ def full(made, tmp_path_factory) -> tuple[World, Path]:
     world, sound = made
     path = tmp_path_factory.mktemp("full") / "agent.db"
     shutil.copy(sound, path)
-    rows_where_there_are_none(path, world)
+    fill_empty_tables(path, world)
     return world, path
 
 
@@ -178,7 +178,7 @@ def spoil(path: Path, table: str, column: str, value: object) -> bool:
     try:
         with unguarded(connection), lax(connection, table) if sql.endswith(") STRICT") else nullcontext():
             connection.execute(f"UPDATE OR IGNORE {table} SET {column} = {given}", (value,))
-    except (apsw.MismatchError, apsw.ConstraintError):  # the number of a row; a table without rowids stays STRICT
+    except (apsw.MismatchError, apsw.ConstraintError):  # a rowid, or a column of a STRICT table without rowids
         return False
     finally:
         connection.close()
@@ -323,7 +323,7 @@ def test_tested_tables_cover_the_schema_and_have_rows(full):
     tables = {str(name) for (name,) in connection.execute(sql).fetchall()}
     empty = {name for name in tables if not connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]}
     connection.close()
-    unread = {"notices", "notice_kinds", "restored_work"}  # by commands
+    unread = {"notices", "notice_kinds", "restored_work"}  # tables that no command reads
     assert tables - unread == set(RELEVANT)
     assert empty - unread == set()
 

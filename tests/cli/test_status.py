@@ -45,7 +45,7 @@ def test_status_prints_the_verdict_first(cli, core, database):
     lines = cli("status").out.splitlines()
 
     assert lines[0] == f"down: no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
-    assert "triggers  due 1, later 0" in lines, "what no daemon runs does not run"
+    assert "triggers  due 1, later 0" in lines, "no work runs without a daemon"
 
 
 def test_status_notes_that_restored_work_is_in_doubt_and_stays_healthy(cli, core, lock):
@@ -134,13 +134,13 @@ def test_hold_is_the_first_line_of_status_until_release(cli, core, lock):
 
 
 def test_status_shows_whether_the_last_daemon_ended_in_order(cli, core):
-    def a_life(tx):
+    def boot_engine(tx):
         process = boot.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="1")
         return boot.boot(
             tx, core.claims, core.acts, core.resume_contract, process, ["greet"], new_database_id="d", last_seen=None
         ).epoch
 
-    epoch = core.do(a_life)
+    epoch = core.do(boot_engine)
     assert "epoch     1, started" in cli("status").out
     assert "died" in cli("status").out
 
@@ -202,7 +202,7 @@ def test_status_counts_tasks_and_omits_the_line_without_tasks(cli, clock, databa
 
 def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
     def interrupted():
-        """Run a task whose daemon dies meanwhile, and return its id."""
+        """Run a task whose daemon is killed meanwhile, and return its id."""
         task_id = a_task(database, "wait", clock)
         core = VirtualCore(database, clock)
         core.do(core.tasks.signal, task_id, "approved")
@@ -226,7 +226,7 @@ def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
     assert "restart   resumed 1" in cli("status").out.splitlines()
 
     at_rest(database, nothing, clock)
-    assert cli("--json", "status").json["restart"] is None, "the last start found none at work"
+    assert cli("--json", "status").json["restart"] is None, "the last start found no running task"
 
 
 # db
@@ -242,7 +242,7 @@ def test_stats_show_the_size_of_each_table_and_index(cli, core):
     assert sizes["triggers"] > 0
     assert sizes["triggers_pending"] > 0
     unaccounted = document["pages"] - document["free_pages"] - sum(sizes.values()) // document["page_size"]
-    assert unaccounted in (0, 1), "all but the page that serves the incremental vacuum"
+    assert unaccounted in (0, 1), "only a page of the incremental vacuum is not counted"
     assert "triggers_pending" in cli("db", "stats").out
 
 
@@ -256,7 +256,7 @@ def test_migrate_reports_nothing_to_apply_and_is_refused_beside_a_daemon(cli, co
     assert (refused.code, f"pid {os.getpid()} on here" in refused.err) == (75, True)
 
 
-def test_release_without_a_daemon_says_so(cli, core):
+def test_release_without_a_daemon_has_a_notice(cli, core):
     hold(core, "it was restored")
 
     assert cli("release").out.splitlines() == [
@@ -359,14 +359,14 @@ async def ship(call): ...
 def test_check_warns_of_an_action_without_an_irreversible_setting(tmp_path):
     (tmp_path / "app.py").write_text(ACTIONS)
 
-    found, told = craftcore(tmp_path, "check", "app:app"), craftcore(tmp_path, "--json", "check", "app:app")
+    found, document = craftcore(tmp_path, "check", "app:app"), craftcore(tmp_path, "--json", "check", "app:app")
 
-    assert (found.code, told.code, told.json["ok"]) == (0, 0, True)
+    assert (found.code, document.code, document.json["ok"]) == (0, 0, True)
     assert [line for line in found.out.splitlines() if line.startswith("warn")] == [
         "warn  action send_email: after a crash it may be done again: say irreversible=True, or irreversible=False "
         "where that does no harm"
     ]
-    assert told.json["warnings"] == [line[6:] for line in found.out.splitlines() if line.startswith("warn")]
+    assert document.json["warnings"] == [line[6:] for line in found.out.splitlines() if line.startswith("warn")]
     assert "app:app declares no workflow, and the actions send_email, sms.preview, pay, weather" in found.out
 
 
@@ -382,7 +382,7 @@ def test_check_refuses_reconcile_actions_without_a_reconciler(tmp_path):
     ]
     refused = craftcore(tmp_path, "run", "app:app", "--until-idle")
     assert (refused.code, "action wire: on_unknown=RECONCILE" in refused.err) == (78, True)
-    assert not (tmp_path / "agent.db").exists(), "nothing was begun"
+    assert not (tmp_path / "agent.db").exists(), "the command created a database"
 
 
 FALLING_BACK = """

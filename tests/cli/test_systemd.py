@@ -12,7 +12,7 @@ import pytest
 
 from craftcore.cli.service.units import SYSTEM, find_program, hidden_directory, list_units, render, user_scope
 from craftcore.errors import InvalidInput, NotFound
-from tests.cli.test_permissions import as_nobody, folder, open_to_strangers
+from tests.cli.test_permissions import as_nobody, folder, is_reachable_by_others
 from tests.test_systemd_units import SYSTEM_UNIT, USER_UNIT, analyze, needs_systemd
 
 __all__ = ["analyze", "folder"]
@@ -151,21 +151,21 @@ def test_masked_unit_is_not_overwritten(install, image):
 
 @pytest.mark.parametrize("kind", ["a link", "a pipe", "a second name"])
 def test_unit_path_that_is_not_a_plain_file_is_left_alone(install, image, kind):
-    unit, theirs = image / "etc/systemd/system/craftcore.service", image / "theirs"
+    unit, foreign = image / "etc/systemd/system/craftcore.service", image / "theirs"
     unit.parent.mkdir(parents=True)
-    theirs.write_text("theirs")
+    foreign.write_text("theirs")
     match kind:
         case "a link":
-            unit.symlink_to(theirs)
+            unit.symlink_to(foreign)
         case "a pipe":
             os.mkfifo(unit)
         case _:
-            os.link(theirs, unit)
+            os.link(foreign, unit)
 
     refused = install("--yes")
 
     assert refused.code == 73, refused
-    assert theirs.read_text() == "theirs"
+    assert foreign.read_text() == "theirs"
 
 
 def test_user_units_are_written_to_the_home_directory(cli, home):
@@ -206,7 +206,8 @@ def test_root_cannot_install_user_units_for_another_user(cli, home):
 
 
 @pytest.mark.skipif(
-    os.geteuid() == 0 and not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    os.geteuid() == 0
+    and not (is_reachable_by_others(Path(__file__)) and is_reachable_by_others(Path(sys.prefix) / "bin")),
     reason="we are root, and nobody cannot come to this checkout and its environment",
 )
 def test_systemd_install_without_write_permission_suggests_root_or_user(folder):

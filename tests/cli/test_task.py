@@ -495,9 +495,9 @@ def test_task_show_lists_irreversible_actions_in_order(cli, clock, database):
     bank = Bank(database, clock)
     task_id = bank.pay("ref-a", LOST, workflow="pay.all", amounts=[1, 2])
 
-    told, printed = show(cli, task_id)["activities"], cli("task", "show", task_id).out.splitlines()
+    activities, printed = show(cli, task_id)["activities"], cli("task", "show", task_id).out.splitlines()
 
-    assert [(one["key"], one["action"], one["status"], one["provider_ref"]) for one in told] == [
+    assert [(one["key"], one["action"], one["status"], one["provider_ref"]) for one in activities] == [
         (f"activity:{task_id}:1.1", "bank.pay", "DONE", "ref-a"),
         (f"activity:{task_id}:1.2", "bank.pay", "UNKNOWN", None),
     ]

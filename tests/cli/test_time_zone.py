@@ -1,4 +1,4 @@
-"""Commands on a machine whose time zone is known, or is not: what is refused, and what is shown."""
+"""Commands on a machine with a known or an unknown time zone: refusals and shown times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from craftcore.machine_zone import UNKNOWN
 
 
-def test_check_and_doctor_warn_of_a_zone_that_is_not_known(cli, monkeypatch):
+def test_check_and_doctor_warn_of_an_unknown_zone(cli, monkeypatch):
     monkeypatch.setenv("TZ", "CET-1CEST")
     cli("emit", "greet")
 
@@ -61,7 +61,7 @@ def test_emit_reads_the_time_in_its_zone_and_shows_both(cli, monkeypatch):
     assert done.err.rstrip().endswith("), time zone Europe/Berlin")
 
 
-def test_emit_at_words_is_due_on_the_wall_of_the_zone_that_is_given(cli):
+def test_emit_at_words_is_due_at_the_local_time_of_the_given_zone(cli):
     document = cli("--json", "emit", "greet", "--at", "tomorrow 9am", "--timezone", "Asia/Kolkata").json
 
     there = datetime.fromtimestamp(document["due_at"], ZoneInfo("Asia/Kolkata"))

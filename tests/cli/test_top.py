@@ -141,12 +141,12 @@ def test_rates_count_work_settled_between_two_looks(tmp_path):
     after = read_top(a_session(path).core(), before)
     second = looks.document()
 
-    assert (after.ended - before.ended, after.failed) == (7, 2)  # two turns of each that fails, three of `count`
+    assert (after.ended - before.ended, after.failed) == (7, 2)  # two turns of each failing task, three of `count`
     assert first["rates"] is None
     assert isinstance(second["rates"], dict)
-    told = second["rates"]
-    assert round(told["settled_per_second"] * told["seconds"]) == 7
-    assert round(told["failed_per_second"] * told["seconds"]) == 2
+    rates = second["rates"]
+    assert round(rates["settled_per_second"] * rates["seconds"]) == 7
+    assert round(rates["failed_per_second"] * rates["seconds"]) == 2
     assert read_top(a_session(path).core(), after).failed == 0
 
 
@@ -403,7 +403,7 @@ class Terminal:
                 self.output += os.read(self.screen, 65_536).decode(errors="replace")
         return self.process.wait()
 
-    def is_as_it_was(self) -> bool:
+    def is_restored(self) -> bool:
         restored = termios.tcgetattr(self.program_side) == self.before
         return restored and self.output.rindex(LEFT) > self.output.rindex(ENTERED) and CURSOR in self.output
 
@@ -448,7 +448,7 @@ def test_q_key_leaves_top_and_restores_the_terminal(folder):
         terminal.type(b"q")
 
         assert terminal.wait() == 0
-        assert terminal.is_as_it_was()
+        assert terminal.is_restored()
     assert "held: it was restored" in terminal.output
     assert "\x1b[1;31mdown: no daemon runs on" in terminal.output
 
@@ -465,7 +465,7 @@ def test_terminal_is_restored_after_ctrl_c_and_signals(folder, how):
                 os.kill(terminal.process.pid, getattr(signal, signal_name))
 
         assert terminal.wait() == {"Ctrl-C": 0, "SIGTERM": 143, "SIGHUP": 129}[how]
-        assert terminal.is_as_it_was()
+        assert terminal.is_restored()
 
 
 def test_ctrl_z_does_not_suspend_top(folder):
@@ -528,5 +528,5 @@ def test_error_in_top_is_printed_after_the_terminal_is_restored(folder):
         (folder / "agent.db").rename(folder / "gone.db")
 
         assert terminal.wait() == 10
-        assert terminal.is_as_it_was()
+        assert terminal.is_restored()
     assert "no such database" in terminal.output[terminal.output.rindex(LEFT) :]

@@ -169,22 +169,24 @@ def test_trigger_waiting_behind_a_lone_suspect_names_the_suspect(core, database)
     live = {"epoch": 0, "alone": suspect, "alone_since": 1_700_000_000.0, "alone_until": 1_700_000_060.0}
     core.do(set_fact, "live_state", json.dumps(live))
 
-    def told(id: str) -> list[Finding]:
+    def find_reasons(id: str) -> list[Finding]:
         with core.reading() as reader:
             trigger = TriggerStore().get(reader, id)
             assert trigger is not None
             return list_reasons(reader, trigger, core.clock.now(), daemon_runs=True, priority_weight=1)
 
     waits_to = f"waits for trigger {suspect}, which was in crashes and waits to run alone since 2023-11-14 22:13:20Z"
-    assert [one.text for one in told(waiting)] == [f"claimed; {waits_to}, until 2023-11-14 22:14:20Z at the latest"]
-    assert [(one.code, one.text.startswith(waits_to)) for one in told(outside)] == [("alone", True)]
-    assert all(core.rows(one.query) for one in [*told(waiting), *told(outside)])
-    assert "waits for a free place" in told(suspect)[0].text
-    assert [one.code for one in told(later)] == ["not due"]
+    assert [one.text for one in find_reasons(waiting)] == [
+        f"claimed; {waits_to}, until 2023-11-14 22:14:20Z at the latest"
+    ]
+    assert [(one.code, one.text.startswith(waits_to)) for one in find_reasons(outside)] == [("alone", True)]
+    assert all(core.rows(one.query) for one in [*find_reasons(waiting), *find_reasons(outside)])
+    assert "waits for a free place" in find_reasons(suspect)[0].text
+    assert [one.code for one in find_reasons(later)] == ["not due"]
 
     core.do(lambda tx: tx.run("UPDATE triggers SET started_at = :now WHERE id = :id", now=1.7e9, id=suspect))
 
-    assert "and runs alone since 2023-11-14 22:13:20Z" in told(outside)[0].text
+    assert "and runs alone since 2023-11-14 22:13:20Z" in find_reasons(outside)[0].text
 
 
 def test_future_trigger_shows_the_due_time(cli, core):

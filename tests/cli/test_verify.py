@@ -99,11 +99,11 @@ def test_verify_cuts_and_counts_many_faults(cli, clock, database):
         )
     connection.close()
 
-    told, document = cli("verify"), json.loads(cli("verify", "--json").out)
+    printed, document = cli("verify"), json.loads(cli("verify", "--json").out)
 
-    assert told.code == 1
-    assert len(told.out.splitlines()) < 40
-    assert told.out.splitlines()[-1].endswith(" more problems")
+    assert printed.code == 1
+    assert len(printed.out.splitlines()) < 40
+    assert printed.out.splitlines()[-1].endswith(" more problems")
     assert len(document["faults"]) == 1_000
     assert document["more_faults"] > 400
 
@@ -203,7 +203,7 @@ def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tm
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (b"{}", "it is not one"),
         (b"\xff", "is not UTF-8 text"),
@@ -213,7 +213,7 @@ def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tm
     ],
     ids=["empty", "bytes", "deep", "large", "absent"],
 )
-def test_invalid_head_file_is_refused(cli, clock, tmp_path, text, told):
+def test_invalid_head_file_is_refused(cli, clock, tmp_path, text, message):
     head = tmp_path / "head.json"
     if text is not None:
         head.write_bytes(text)
@@ -222,7 +222,7 @@ def test_invalid_head_file_is_refused(cli, clock, tmp_path, text, told):
 
     assert refused.code == 64
     assert str(head) in refused.err
-    assert told in refused.err
+    assert message in refused.err
 
 
 def test_head_option_for_a_single_record_is_refused(cli, clock):

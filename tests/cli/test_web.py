@@ -59,7 +59,7 @@ def test_web_with_json_prints_its_address_and_ends_at_sigterm(agent):
 
     assert code == 0
     assert json.loads(out) == {"listening": str(agent / "web.sock"), "link": None}
-    assert not (agent / "web.sock").exists(), "its socket goes with it"
+    assert not (agent / "web.sock").exists(), "the socket remains"
 
 
 @pytest.mark.parametrize("line", ["craftcore web", "craftcore web --listen unix:web.sock", "craftcore web --read-only"])
@@ -91,7 +91,7 @@ def test_link_of_a_terminal_logs_in_once(agent):
             transport=httpx2.HTTPTransport(uds=str(agent / "web.sock")), base_url="http://localhost"
         ) as client:
             assert client.get("/").headers["location"] == "/login?next=/"
-            assert client.get(link[1]).status_code == 200, "reading it logs in nobody"
+            assert client.get(link[1]).status_code == 200, "a GET of the link does not log in"
             assert client.get("/").status_code == 303
             assert client.post("/login", data={"link": link[2]}, headers=SAME_ORIGIN).status_code == 303
             assert client.get("/").status_code == 200
@@ -100,7 +100,7 @@ def test_link_of_a_terminal_logs_in_once(agent):
         os.close(terminal)
         _, _, err = end(page)
 
-    assert link[2] not in err, "it is printed, and never logged"
+    assert link[2] not in err, "the link is in the log"
 
 
 def test_page_at_an_address_in_use_exits_73(agent):
@@ -167,7 +167,7 @@ def test_check_with_wrong_settings_of_the_page_exits_78(cli, settings, monkeypat
     assert done.code == 78
     assert "FAIL  web: web.person ada: the token is shorter than 16 characters\n" in done.out
     assert "FAIL  web: web.person bob: the secret env:WEB_BOB is empty" in done.out
-    assert "ok    schedules: " in done.out, "the others go on"
+    assert "ok    schedules: " in done.out, "the other checks do not run"
     assert "hunter2" not in done.out + done.err
 
 
@@ -197,7 +197,7 @@ def checks(cli, name: str) -> list[tuple[str, str, str | None]]:
 
 def test_doctor_checks_the_settings_of_the_page(cli, settings, monkeypatch):
     settings("")
-    assert checks(cli, "web") == [], "who has no page hears nothing of it"
+    assert checks(cli, "web") == [], "without a page, there is no finding about one"
 
     settings(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
     monkeypatch.setenv("WEB_ADA", "hunter2")
@@ -237,12 +237,10 @@ def test_doctor_checks_the_unit_of_the_page(cli, settings, database, tmp_path, t
 
     assert [found_level for found_level, _, _ in found] == ([] if level is None else [level]), found
     assert all(words in message and do == remedy for _, message, do in found)
-    assert [level for level, _, _ in checks(cli, "unit")] == ["ok"], "that of the daemon is another"
+    assert [level for level, _, _ in checks(cli, "unit")] == ["ok"], "the unit of the daemon is another check"
 
 
-def test_doctor_leaves_the_page_of_the_system_alone_beside_a_unit_of_ones_own(
-    cli, settings, database, tmp_path, monkeypatch
-):
+def test_doctor_ignores_the_page_of_the_system_beside_a_user_unit(cli, settings, database, tmp_path, monkeypatch):
     """A regression: on a booted machine the system's page served another database, and ada's doctor warned of it."""
     settings("")
     system, own = tmp_path / "system", tmp_path / "config" / "systemd" / "user"
@@ -261,7 +259,7 @@ def test_doctor_leaves_the_page_of_the_system_alone_beside_a_unit_of_ones_own(
 
     (own / "craftcore.service").unlink()
 
-    assert [level for level, _, _ in checks(cli, "page unit")] == ["warn"], "now the system's units are looked at"
+    assert [level for level, _, _ in checks(cli, "page unit")] == ["warn"], "the units of the system are checked"
 
 
 def test_inbox_shows_the_link_of_a_question_only_with_hosts(cli, settings, here):

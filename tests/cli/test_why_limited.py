@@ -48,8 +48,8 @@ def an_app() -> App:
     return app
 
 
-def started(core: VirtualCore, *, paused: bool = False) -> None:
-    """Write the rows that a boot leaves."""
+def write_start(core: VirtualCore, *, paused: bool = False) -> None:
+    """Write the rows of a boot."""
     app, begin = (
         an_app(),
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1,'b',1,'h','1',1)",
@@ -59,11 +59,11 @@ def started(core: VirtualCore, *, paused: bool = False) -> None:
 
 
 def why(cli, id: str) -> list[dict[str, str]]:
-    told: list[dict[str, str]] = cli("--json", "trigger", "why", id).json["reasons"]
-    return told
+    reasons: list[dict[str, str]] = cli("--json", "trigger", "why", id).json["reasons"]
+    return reasons
 
 
-def proven(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
+def run_query(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
     """Run the query as a person pastes it into a shell."""
     connection = apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
@@ -74,7 +74,7 @@ def proven(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("how", [{"workflow": "one.at.a.time"}, {"workflow": None, "source": TriggerSource.MESSAGE}])
 def test_trigger_why_reports_the_concurrency_limit_of_a_workflow(cli, core, daemon, how):
-    started(core)
+    write_start(core)
     emit(core, workflow="one.at.a.time")
     start(core, claim_one(core))
     waits = emit(core, **how).id
@@ -86,12 +86,12 @@ def test_trigger_why_reports_the_concurrency_limit_of_a_workflow(cli, core, daem
         "limit",
         "workflow one.at.a.time may run 1 at a time, and 1 is claimed",
     )
-    assert proven(core, reason["query"]) == [(1,)]
+    assert run_query(core, reason["query"]) == [(1,)]
     assert [one["code"] for one in why(cli, other)] == ["its turn"]
 
 
 def test_trigger_why_reports_the_rate_limit_of_a_workflow(cli, core, clock, database, daemon):
-    started(core)
+    write_start(core)
     for _ in range(2):
         emit(core, workflow="two.a.minute")
     for claim in claim_all(core):
@@ -106,13 +106,13 @@ def test_trigger_why_reports_the_rate_limit_of_a_workflow(cli, core, clock, data
     [reason] = why(cli, waits)
 
     assert reason["text"] == "workflow two.a.minute may start 2 within 60 s: 2 have, and 0 are about to"
-    assert proven(core, reason["query"]) == [(2, 0)]
+    assert run_query(core, reason["query"]) == [(2, 0)]
     clock.advance(seconds=61)
     assert [one["code"] for one in why(cli, waits)] == ["its turn"]
 
 
 def test_paused_daemon_degrades_status_and_explains_waiting_triggers(cli, core, clock, daemon):
-    started(core, paused=True)
+    write_start(core, paused=True)
     waits = emit(core).id
     clock.advance(hours=1)
 
@@ -124,7 +124,7 @@ def test_paused_daemon_degrades_status_and_explains_waiting_triggers(cli, core, 
 
 
 def test_paused_fact_of_an_earlier_start_is_ignored(cli, core, daemon):
-    started(core, paused=True)
+    write_start(core, paused=True)
     core.do(lambda tx: tx.run("UPDATE epochs SET epoch = 2"))
 
     assert cli("--json", "status").json["paused"] is False
@@ -140,7 +140,7 @@ def test_paused_fact_of_an_earlier_start_is_ignored(cli, core, daemon):
     ],
 )
 def test_unreadable_engine_fact_is_ignored(core, text):
-    started(core)
+    write_start(core)
     core.do(lambda tx: tx.run("UPDATE facts SET value = :text WHERE name = 'engine'", text=text))
 
     with core.reading() as reader:
@@ -169,7 +169,7 @@ def test_engine_start_records_pause_and_limits(tmp_path, clock, paused):
 
 def test_unstarted_trigger_without_an_obstacle_points_to_doctor(cli, core, clock, daemon):
     """The daemon hangs, or cannot write."""
-    started(core)
+    write_start(core)
     waits = emit(core).id
     assert [one["code"] for one in why(cli, waits)] == ["its turn"]
 
@@ -177,11 +177,11 @@ def test_unstarted_trigger_without_an_obstacle_points_to_doctor(cli, core, clock
 
     [reason] = why(cli, waits)
     assert (reason["code"], reason["text"].endswith("See: craftcore doctor")) == ("not started", True)
-    assert proven(core, reason["query"]) == [(0, 0)]
+    assert run_query(core, reason["query"]) == [(0, 0)]
 
 
 def test_settled_trigger_is_not_checked_for_limits(cli, core, daemon):
-    started(core)
+    write_start(core)
     ran = emit(core, workflow="one.at.a.time").id
     run_one(core)
 
@@ -190,7 +190,7 @@ def test_settled_trigger_is_not_checked_for_limits(cli, core, daemon):
 
 @pytest.mark.parametrize("how", [{"workflow": "one.each"}, {"workflow": None, "source": TriggerSource.MEMORY}])
 def test_trigger_why_reports_the_limit_of_a_key(cli, core, daemon, how):
-    started(core)
+    write_start(core)
     waits = emit(core, payload={"customer": "ada"}, **how).id
     claim = claim_one(core)
     core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, "customer", LimitKey("one.each", '"ada"'))], weight=60.0))
@@ -201,13 +201,13 @@ def test_trigger_why_reports_the_limit_of_a_key(cli, core, daemon, how):
         "limit",
         'workflow one.each may run 1 at a time and start 5 within 60 s for each customer, and "ada" has reached that',
     )
-    assert proven(core, reason["query"]) == [("one.each", "customer", '"ada"')]
+    assert run_query(core, reason["query"]) == [("one.each", "customer", '"ada"')]
     assert cli("--json", "status").json["counts"]["limited"] == 1
     assert "limited   1 due, and their keys are at a limit of their workflow (limit_by)" in cli("status").out
 
 
 def test_trigger_why_reports_that_an_earlier_trigger_of_the_lane_is_put_off(cli, core, daemon):
-    started(core)
+    write_start(core)
     waits = emit(core, session_id="s").id
     claim = claim_one(core)
     core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, LANE, LimitKey("one.each", '"ada"'))], weight=60.0))
@@ -229,4 +229,4 @@ def test_trigger_why_reports_a_put_off_trigger_without_a_daemon(cli, core):
     assert found[1]["text"] == 'workflow one.each has a limit for each customer, and "ada" has reached that'
     assert cli("trigger", "cancel", waits).code == 0
     assert [one["code"] for one in why(cli, waits)] == ["settled"]
-    assert proven(core, "SELECT * FROM limit_waits") == []
+    assert run_query(core, "SELECT * FROM limit_waits") == []

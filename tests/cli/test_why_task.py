@@ -56,7 +56,7 @@ def test_timer_trigger_shows_the_wait_of_the_task(cli, clock, database, core, wh
     assert why(nap)["went on"] == f"task {nap} goes on with trigger {timer['id']}, which is PENDING"
     assert cli("--json", "trigger", "why", timer["id"]).json["task"] == {"id": nap, "status": "WAITING", "turn": 1}
     clock.advance(hours=2)
-    assert "timer" not in why(timer["id"]), "its time has come"
+    assert "timer" not in why(timer["id"]), "the timer is due"
 
 
 def test_continued_turn_names_the_trigger_of_the_next_turn(cli, clock, database, core, why):
@@ -128,7 +128,7 @@ def test_stalled_turn_shows_the_question_asked(cli, clock, database, core, why):
 
     core.do(ask)
     clock.advance(minutes=5)
-    with DaemonLock.acquire(database, pid=1, host="here", now=0.0):  # before the epoch that the task began in
+    with DaemonLock.acquire(database, pid=1, host="here", now=0.0):  # earlier than the epoch of the task's start
         found = why(claim.id)
 
     assert list(found) == ["running", "stalled"]

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_permissions import PROGRAM, open_to_strangers
+from tests.cli.test_permissions import PROGRAM, is_reachable_by_others
 from tests.support.other_users import NOBODY, a_shared_folder
 from tests.support.processes import PATIENCE, Result, craftcore, environment, run_python, until
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
+    os.geteuid() != 0
+    or not (is_reachable_by_others(Path(__file__)) and is_reachable_by_others(Path(sys.prefix) / "bin")),
     reason="only root can become nobody, who must come to this checkout",
 )
 
