@@ -149,7 +149,7 @@ def test_reported_start_counts_from_the_report():
     assert state.starts == [7.0]
 
 
-def test_unstarted_trigger_is_superseded_at_the_arrival_of_the_newer_one():
+def test_unstarted_trigger_is_superseded_when_the_newer_trigger_arrives():
     state = make_gate()
     enter(state, "running")
     assert list_passed(state) == ["running"]

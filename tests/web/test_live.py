@@ -182,7 +182,7 @@ def test_frame_from_before_a_commit_is_not_sent_to_a_later_listener(core, fragme
     run(core, fragments, work)
 
 
-def test_listeners_are_limited_and_the_end_of_one_admits_another(core, fragments):
+def test_listeners_are_limited_and_an_ended_listener_frees_its_place(core, fragments):
     async def work(live: Live) -> None:
         streams = [live.stream(["fixed"], "act") for _ in range(LISTENERS_MAX)]
         for stream in streams:
