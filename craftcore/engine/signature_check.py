@@ -16,7 +16,7 @@ from craftcore.registry.workflow import Workflow
 from craftcore.serialization.decode import decode
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, truncate_text
 from craftcore.tasks.hold_store import LiveTask
-from craftcore.tasks.rows import agents_of
+from craftcore.tasks.store import agents_of
 
 
 def misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Container[str]) -> str | None:

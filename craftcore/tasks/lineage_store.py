@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.storage.transaction import Reader
-from craftcore.tasks import rows
+from craftcore.tasks import store
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import PARENT_ENDED, TaskStore
 from craftcore.triggers.model import Trigger
@@ -83,7 +83,7 @@ def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
 def list_ended_with(reader: Reader, parent: Task) -> list[Task]:
     """Return the children that were cancelled because this task ended, in order."""
     found = reader.fetch_all(ENDED_WITH, id=parent.id, seq=parent.seq, reason=PARENT_ENDED)
-    return [rows.task_of(row) for row in found]
+    return [store.task_of(row) for row in found]
 
 
 def find_first_due(reader: Reader, task: Task, now: float) -> float | None:

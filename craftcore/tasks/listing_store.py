@@ -8,7 +8,7 @@ from craftcore.storage.damaged_rows import Damaged, read_rows
 from craftcore.storage.row_spans import NO_BOUND, RowSpan, find_span
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
-from craftcore.tasks.rows import task_of
+from craftcore.tasks.store import task_of
 
 PAGE = """
 SELECT *

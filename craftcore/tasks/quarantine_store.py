@@ -10,8 +10,7 @@ from craftcore.storage.quarantine import CorruptRow, Quarantine
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import question_of
-from craftcore.tasks.rows import task_of
-from craftcore.tasks.store import TaskStore
+from craftcore.tasks.store import TaskStore, task_of
 from craftcore.tasks.wait_store import wait_of
 
 
