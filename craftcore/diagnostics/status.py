@@ -23,7 +23,7 @@ from craftcore.diagnostics.work import LEASES_MISSED
 from craftcore.engine.engine_facts import EngineFacts, read_engine_facts
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.retention.service import Retention
-from craftcore.schedules.clock_event_store import last_clock_event
+from craftcore.schedules.clock_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.canonical import canonicalize

@@ -14,7 +14,7 @@ from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Size, is_near
-from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.schedules.recurrence.timezones import find_zone
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text

@@ -4,7 +4,7 @@ A clock that goes forward makes schedules late: catch-up is for that. One that g
 fired does not fire again. After a step of more than three hours back, no program can tell which time is right.
 Schedules are held until the clock is back where it was, or an operator confirms it.
 
-Delays follow the clock when it is set back: see `clock_step_store.py`. A running daemon has seen the step, so it does
+Delays follow the clock when it is set back: see `clock_store.py`. A running daemon has seen the step, so it does
 that at once. At a start with the clock more than three hours back, they wait for a person as the schedules do.
 """
 
@@ -13,8 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from craftcore.schedules.clock_event_store import record
-from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_store import ClockStepStore, record
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.facts import delete_fact, number, set_fact
 from craftcore.storage.transaction import Reader, Transaction

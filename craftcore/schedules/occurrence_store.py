@@ -13,6 +13,17 @@ from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
 
+TRIGGER_STATUS = """
+SELECT triggers.status AS trigger_status,
+       triggers.reason AS trigger_reason,
+       tasks.status    AS task_status,
+       tasks.reason    AS task_reason
+  FROM triggers
+  LEFT JOIN tasks ON tasks.id = triggers.id
+ WHERE triggers.id = :id
+"""
+"""The present state of a trigger, and of the task that it created, which goes on after it."""
+
 
 class RunningOccurrence(NamedTuple):
     """The unfinished part of an earlier occurrence: its task, which has the id of its trigger; or the trigger alone."""

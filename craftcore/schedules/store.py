@@ -21,6 +21,16 @@ VALUES (:{", :".join(_COLUMNS)})
 ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}
 """  # noqa: S608 - the columns of the model
 
+IDS_LIKE = """
+SELECT id, status = 'REMOVED' AS removed
+  FROM schedules
+ WHERE id >= :given
+   AND id < :end
+   AND (id = :given OR :removed OR status <> 'REMOVED')
+ ORDER BY id
+ LIMIT 11
+"""
+
 
 class ScheduleStore:
     """Rows of `schedules`. Holds nothing."""

@@ -11,7 +11,7 @@ from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust
-from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.triggers.limit_keys import LimitKey
 from craftcore.triggers.limit_wait_store import LimitWaitStore
 from craftcore.triggers.model import HELD_UNTIL, LIMITED_UNTIL

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.schedules.clock_event_store import EVENTS_MAX, last_clock_event
 from craftcore.schedules.clock_guard import ClockChange, ClockSample, ClockTrust, clock_change
+from craftcore.schedules.clock_store import EVENTS_MAX, last_clock_event
 from tests.support.fakes import NEW_YEAR
 from tests.support.schedule_steps import DAY, HOUR, start_daemon
 

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from craftcore.errors import InvalidInput
-from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.schedules.recurrence.moment_text import read_moment
 from tests.support.trigger_steps import emit, look
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from craftcore.errors import LeaseLost, RowInvalid, StateRefused
-from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.tasks.model import NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.outcomes import Move, Returned, Suspends
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd

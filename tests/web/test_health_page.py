@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.diagnostics.starts import End, list_starts
-from craftcore.schedules.clock_event_store import record
+from craftcore.schedules.clock_store import record
 from tests.executions.test_listing_plans import plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.processes import APP, a_daemon, until

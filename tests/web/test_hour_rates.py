@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from craftcore.executions.model import Status
-from craftcore.schedules.clock_event_store import record
+from craftcore.schedules.clock_store import record
 from craftcore.storage.transaction import Transaction
 from craftcore.web.hour_rates import HourRates
 from craftcore.web.rates_store import RatesStore

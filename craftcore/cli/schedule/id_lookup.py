@@ -5,9 +5,8 @@ from __future__ import annotations
 from craftcore.cli.lookup import single_match
 from craftcore.cli.session import hint
 from craftcore.errors import NotFound
-from craftcore.schedules.listing_store import IDS_LIKE
 from craftcore.schedules.model import Schedule
-from craftcore.schedules.store import ScheduleStore
+from craftcore.schedules.store import IDS_LIKE, ScheduleStore
 from craftcore.schedules.validation import ID
 from craftcore.storage.transaction import Reader
 

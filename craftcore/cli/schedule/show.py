@@ -25,9 +25,8 @@ from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.reasons.schedule_reasons import schedule_reasons
 from craftcore.diagnostics.text.schedule_text import local_time_text, next_firing
-from craftcore.schedules.listing_store import TRIGGER_STATUS
 from craftcore.schedules.model import Occurrence, ScheduleStatus
-from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.occurrence_store import TRIGGER_STATUS, AccountStore
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged, try_read

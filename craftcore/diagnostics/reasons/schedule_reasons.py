@@ -13,7 +13,7 @@ from craftcore.diagnostics.finding import Finding, show_query
 from craftcore.diagnostics.text.schedule_text import format_local_and_utc, next_firing
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.clock_step_store import TOLERANCE
+from craftcore.schedules.clock_store import TOLERANCE
 from craftcore.schedules.model import CatchUp, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.timezones import find_zone

@@ -24,7 +24,7 @@ from craftcore.diagnostics.reasons.task_reasons import (
 )
 from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.engine.live_state import live_state
-from craftcore.schedules.clock_step_store import TOLERANCE
+from craftcore.schedules.clock_store import TOLERANCE
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.transaction import Reader

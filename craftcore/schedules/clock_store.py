@@ -1,4 +1,5 @@
-"""Live rows that were written while the wall clock was ahead: found by their own stamps, and set back with the clock.
+"""The SQL of the clocks: what they did (`clock_events`), and live rows that were written while the wall clock was
+ahead. These are found by their own stamps, and set back with the clock.
 
 A row whose stamp lies in the future was written by a clock that was ahead. Moments that follow from a delay (a trigger
 without a given time, a backoff, a sleep, a timeout, a deadline) move back as much as the clock did. A moment that a
@@ -12,8 +13,11 @@ from __future__ import annotations
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.transitions import read_at, set_back
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.triggers.model import LIMITED_UNTIL
+
+EVENTS_MAX = 1000
+"""Rows of `clock_events` that stay: what the clocks of the machine did."""
 
 TOLERANCE = 5.0
 """Seconds that a stamp may lie in the future: a clock that is slewed has written it."""
@@ -147,3 +151,22 @@ class ClockStepStore:
         for _, schedule in schedules:
             self._schedules.put(tx, set_back(schedule, step, tx.now))
         return changed + len(schedules)
+
+
+def record(tx: Transaction, epoch: int | None, kind: str, seconds: float) -> None:
+    """Write an event, and delete the oldest ones beyond `EVENTS_MAX`."""
+    tx.run(
+        "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, :seconds, :epoch)",
+        kind=kind,
+        seconds=seconds,
+        epoch=epoch,
+    )
+    tx.run(
+        "DELETE FROM clock_events WHERE seq <= (SELECT max(seq) FROM clock_events) - :most",
+        most=EVENTS_MAX,
+    )
+
+
+def last_clock_event(tx: Reader) -> Row | None:
+    """Return the newest event. Return None before the first."""
+    return tx.fetch_one("SELECT at, kind, seconds FROM clock_events ORDER BY seq DESC LIMIT 1")
