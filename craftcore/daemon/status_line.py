@@ -46,7 +46,7 @@ def condition_of(engine: Engine, database: Path) -> Condition:
         settled=engine.counts,
         held=engine.feeder.holds.everything,
         safe_mode=engine.feeder.holds.safe_mode,
-        shortage=engine.live_state().shortage,
+        shortage=live.shortage,
         schedules_held=engine.scheduler.held and not engine.scheduler.paused,
         storage_full=engine.writer.group_commit.full,
         checkpoint_failed=live.checkpoint_failed is not None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
+from craftcore.storage.damaged_rows import readable_text
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 
 COLUMNS = """
@@ -57,13 +57,11 @@ PUT = BulkStatement(
     width=3,
 )
 
-HELD = """
-SELECT task_holds.task_id, task_holds.reason, task_holds.held_at, tasks.workflow
+COUNT = """
+SELECT count(*)
   FROM task_holds
   JOIN tasks ON tasks.id = task_holds.task_id AND tasks.status IN ('RUNNING', 'WAITING')
 """
-OLDEST_HELD = f"{HELD} ORDER BY task_holds.held_at, task_holds.task_id LIMIT :limit"
-COUNT = f"SELECT count(*) FROM ({HELD})"  # noqa: S608 - of static statements
 
 
 class LiveTask(NamedTuple):
@@ -79,15 +77,6 @@ class LiveTask(NamedTuple):
     payload: bytes | None
     actions: bytes | None
     used_ctx: bool
-
-
-class Hold(NamedTuple):
-    """A live task that is held. `held_at`: since when."""
-
-    task_id: str
-    reason: str
-    held_at: float
-    workflow: str
 
 
 class PutOff(NamedTuple):
@@ -157,7 +146,3 @@ class HoldStore:
     def count(self, tx: Reader) -> int:
         """Return how many live tasks are held."""
         return int(tx.fetch_value(COUNT))
-
-    def list_held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
-        """Return the live tasks that are held, the one held for longest first."""
-        return read_rows(tx, OLDEST_HELD, lambda row: Hold(**row), key="task_id", limit=limit)
