@@ -17,7 +17,7 @@ from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault, report
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits.shortages import HAND_BACKS_MAX, LOOK_SECONDS, Shortages
-from craftcore.engine.routing import OWN, Delivery, Routes
+from craftcore.engine.routing import Delivery, Routes
 from craftcore.errors import LeaseLost
 from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
 from craftcore.registry.registry import Registry
@@ -31,7 +31,7 @@ from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.turn_start import StaleTurn, TurnStart
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
-from craftcore.triggers.model import Claim
+from craftcore.triggers.model import OWN_SOURCES, Claim
 from craftcore.triggers.settlement import (
     Cancelled,
     Delivered,
@@ -238,7 +238,7 @@ class AttemptCommits:
         if claim.task_id is None:
             if claim.session_id is None and claim.lane is not None:
                 claim = claim._replace(session_id=claim.lane)
-        elif claim.task_id != claim.id and claim.source not in OWN:
+        elif claim.task_id != claim.id and claim.source not in OWN_SOURCES:
             claim = claim._replace(task_id=None)
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None
         if workflow is None:

@@ -17,15 +17,12 @@ from craftcore.registry.router import LiveSession, Route, RoutingContext, route_
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.model import Claim, TriggerSource
+from craftcore.triggers.model import OWN_SOURCES, Claim, TriggerSource
 
 log = get_logger(__name__)
 
 SESSIONS_MAX = 100
 """How many live sessions a router gets to see."""
-
-OWN = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
-"""Sources of craftcore itself: their triggers advance the task that they name."""
 
 
 class Delivery(NamedTuple):
@@ -45,7 +42,7 @@ class Routes:
         """Return the route that needs no decision; None when the router of the app decides, or there is none."""
         if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
             return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
-        if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN:
+        if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN_SOURCES:
             named = self._tasks.get(tx, claim.task_id)
             if named is not None and named.status.is_live:
                 return Delivery(named.id)
@@ -57,7 +54,7 @@ class Routes:
             return Routed(claim.workflow, "explicit workflow") if chat is None else Delivery(chat.id)
         chosen = claim.lane if is_message and claim.lane != claim.task_id else None  # by a router, when it was busy
         session = claim.session_id or chosen
-        task = self._task_of_session(tx, session) if session is not None and claim.source not in OWN else None
+        task = self._task_of_session(tx, session) if session is not None and claim.source not in OWN_SOURCES else None
         if task is not None:
             return Delivery(task.id)
         is_open = is_message and claim.session_id is None and self._app.router is not None

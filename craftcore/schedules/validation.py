@@ -12,7 +12,7 @@ from craftcore.schedules.model import CatchUp, Declared, Overlap, ScheduleSpec
 from craftcore.schedules.recurrence.expression import check_zone
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize, sha256_of
-from craftcore.triggers.model import NewTrigger, TriggerSource
+from craftcore.triggers.model import OWN_SOURCES, NewTrigger, TriggerSource
 from craftcore.triggers.validation import moment, show_value
 
 ID = re.compile(r"[A-Za-z0-9._:@+-]{1,150}")
@@ -74,7 +74,7 @@ def check_names(spec: ScheduleSpec) -> None:
     """Raise ScheduleInvalid for an id that could not be part of a dedup key, or no name of a workflow."""
     if type(spec.id) is not str or not ID.fullmatch(spec.id):
         raise ScheduleInvalid(f"id {spec.id!r:.80} must be 1 to 150 characters out of A-Z a-z 0-9 . _ : @ + -")
-    if spec.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+    if spec.source in OWN_SOURCES:
         raise ScheduleInvalid(f"source {spec.source} is craftcore's own; a schedule takes another")
     if spec.deliver is not None:
         _check_delivery(spec)

@@ -12,11 +12,8 @@ from collections.abc import Mapping
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.model import Claim, TriggerSource
+from craftcore.triggers.model import OWN_SOURCES, Claim
 from craftcore.triggers.service import TriggerService
-
-OURS = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
-"""Sources whose triggers go on with the task that they name; others bring it a message."""
 
 
 class Holds:
@@ -59,4 +56,4 @@ def task_advanced_by(claim: Claim) -> str | None:
     """Return the task that a claim would begin or go on with; None when it brings a message to one."""
     if claim.task_id is None or claim.task_id == claim.id:
         return claim.id
-    return claim.task_id if claim.source in OURS else None
+    return claim.task_id if claim.source in OWN_SOURCES else None

@@ -16,7 +16,7 @@ from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, Me
 from craftcore.tasks.wait_rules import resume_after
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
-from craftcore.triggers.model import Claim, TriggerSource
+from craftcore.triggers.model import OWN_SOURCES, Claim, TriggerSource
 from craftcore.triggers.settlement import HANDED_BACK, INTERRUPTED
 
 
@@ -61,7 +61,7 @@ class TurnStarter:
         claim = start.claim
         task = self._tasks.get(tx, claim.task_id or claim.id)
         if task is None:
-            if claim.task_id is not None and claim.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+            if claim.task_id is not None and claim.source in OWN_SOURCES:
                 return StaleTurn(f"task {claim.task_id} is not there any more")
             if not start.is_task:
                 return None

@@ -11,9 +11,9 @@ from typing import Any
 
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_service import ClaimResult, ClaimService
-from craftcore.triggers.limit_keys import OWN, SESSION, KeyAnswer, KeyedLimit, KeyRequest, LimitKey, key_text
+from craftcore.triggers.limit_keys import SESSION, KeyAnswer, KeyedLimit, KeyRequest, LimitKey, key_text
 from craftcore.triggers.limit_wait_store import LimitWaitStore, PutOff
-from craftcore.triggers.model import LANE, Claim
+from craftcore.triggers.model import LANE, OWN_SOURCES, Claim
 
 
 class KeyedClaims:
@@ -122,8 +122,8 @@ class KeyedClaims:
 
 
 def _is_later_turn(claim: Claim) -> bool:
-    """Return whether a trigger goes on with a task that another trigger created."""
-    return claim.source in OWN and claim.task_id is not None and claim.task_id != claim.id
+    """Return whether a trigger goes on with a task that another trigger created. It has no payload of its own."""
+    return claim.source in OWN_SOURCES and claim.task_id is not None and claim.task_id != claim.id
 
 
 def list_free_followers(lane: Sequence[PutOff]) -> list[PutOff]:

@@ -9,16 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from craftcore.serialization.canonical import canonicalize, sha256_of
-from craftcore.triggers.model import Claim, TriggerSource
+from craftcore.triggers.model import Claim
 
 SESSION = "session_id"
 """The key that is the session of the trigger; every other name is a parameter of the workflow."""
 
 KEY_MAX = 200
 """Characters of a key. A longer one is known by its sha256."""
-
-OWN = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
-"""Sources of craftcore itself. Their triggers have no payload: that of the task's first trigger counts."""
 
 
 class LimitKey(NamedTuple):

@@ -26,6 +26,10 @@ class TriggerSource(StrEnum):
     SYSTEM = "SYSTEM"
 
 
+OWN_SOURCES = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
+"""Sources of craftcore itself: their triggers go on with the task that they name. Others bring it a message."""
+
+
 class TriggerStatus(StrEnum):
     """PENDING -> CLAIMED -> DONE | FAILED | DEAD, or back to PENDING."""
 

@@ -41,7 +41,7 @@ class TriggerService:
         self._read_moment = read_moment
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
-        self._hands = OperatorStore()
+        self._operators = OperatorStore()
         self._damaged = DamagedTriggerStore()
         self._database_id: str | None = None
         self.follower: TriggerListener = NullListener()
@@ -145,20 +145,20 @@ class TriggerService:
 
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
         """Make a trigger that waits for its time due now. False when it is settled, or gone."""
-        return self._hands.pull_forward(tx, trigger_id)
+        return self._operators.pull_forward(tx, trigger_id)
 
     def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
-        self._hands.settle_unstarted(tx, seq, reason)
+        self._operators.settle_unstarted(tx, seq, reason)
 
     def put_off(self, tx: Transaction, claim: Claim, reason: str) -> tuple[str | None] | None:
         """Let an unstarted claim wait for a person, out of every window; what its row gave as reason so far. None when
         it has lost its lease, and nothing was written."""
-        return self._hands.put_off(tx, claim, reason, until=HELD_UNTIL)
+        return self._operators.put_off(tx, claim, reason, until=HELD_UNTIL)
 
     def put_back(self, tx: Transaction, trigger_id: str, reason: str | None) -> bool:
         """Let a trigger that was put off for a person be due now. False when it is not waiting for that."""
-        return self._hands.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
+        return self._operators.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
 
     def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> str | None:
         """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
@@ -170,12 +170,12 @@ class TriggerService:
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """Make a live trigger a dead letter, because its work is corrupt. False when it is settled, or gone."""
-        return self._hands.bury(tx, trigger_id, message)
+        return self._operators.bury(tx, trigger_id, message)
 
     def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """Bury a delivered message that cannot be read where it lies: it becomes a dead letter, and can be requeued.
         False when it was not delivered, or is gone."""
-        return self._hands.mark_undelivered(tx, trigger_id, message)
+        return self._operators.mark_undelivered(tx, trigger_id, message)
 
     def _find_existing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """Return the trigger that already holds the id, else the key. An id is held as long as anything of it is on
@@ -202,7 +202,7 @@ class TriggerService:
         )
         return make_duplicate(row, standing, is_replaced=replaced)
 
-    # The operator's hands
+    # What operators do
 
     def get(self, tx: Transaction, trigger_id: str) -> Trigger:
         """Return the trigger with this id. Raises NotFound."""
@@ -227,9 +227,9 @@ class TriggerService:
     def cancel(self, tx: Transaction, trigger_id: str, reason: str = "cancelled") -> Trigger:
         """Cancel a trigger: at once when it is not running, else by asking the engine (ring its bell after). Raises
         NotFound, or StateRefused when it is settled."""
-        if self._hands.cancel_unstarted(tx, trigger_id, reason):
+        if self._operators.cancel_unstarted(tx, trigger_id, reason):
             self.follower.on_settled_unrun(tx, [trigger_id])
-        elif not self._hands.request_cancel(tx, trigger_id, reason):
+        elif not self._operators.request_cancel(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status} ({trigger.reason}) and cannot be cancelled")
         return self.get(tx, trigger_id)
@@ -252,7 +252,7 @@ class TriggerService:
         if trigger.stripped_at is not None:
             raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it again, with another key")
         self.refuse_held_key(tx, trigger.dedup_key, trigger_id)
-        requeued = self._hands.requeue(tx, trigger_id)
+        requeued = self._operators.requeue(tx, trigger_id)
         assert requeued, trigger
         self.follower.on_requeued(tx, trigger_id)
         return self.get(tx, trigger_id)
@@ -266,7 +266,7 @@ class TriggerService:
     def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> Trigger:
         """Let a PENDING trigger be due now, at the end of no backoff and not too late for its `expires_at`; its
         attempts count on. Raises NotFound or StateRefused."""
-        if not self._hands.run_now(tx, trigger_id, reason):
+        if not self._operators.run_now(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a PENDING one can be run now")
         return self.get(tx, trigger_id)
@@ -274,7 +274,7 @@ class TriggerService:
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
         """Take a dead letter off the list; it stays readable as FAILED. A FAILED trigger is not reported any more.
         Raises NotFound or StateRefused."""
-        if not self._hands.discard(tx, trigger_id, reason):
+        if not self._operators.discard(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(
                 f"trigger {trigger_id} is {trigger.status}; only one that is DEAD or FAILED can be discarded, once"

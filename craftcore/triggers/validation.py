@@ -15,7 +15,7 @@ from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize_tree
 from craftcore.triggers.backoff import ATTEMPTS_MAX
-from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.model import OWN_SOURCES, NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS, Defaults
 from craftcore.triggers.workflow_names import bare_name
 
@@ -86,7 +86,7 @@ def _has_no_options(spec: TriggerSpec) -> bool:
 def _check_options(spec: TriggerSpec, defaults: Defaults) -> tuple[str | None, int]:
     """Check the names and options of a spec. Return the scope of its dedup key, and its priority."""
     is_ours = type(spec.dedup_key) is str and KEY_OF_OURS.fullmatch(spec.dedup_key) is not None
-    if is_ours and spec.source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+    if is_ours and spec.source not in OWN_SOURCES:
         raise InvalidInput(
             f"dedup_key {show_value(spec.dedup_key)} is of those that tasks go on with; give it another name"
         )

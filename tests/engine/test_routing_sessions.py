@@ -21,8 +21,8 @@ from craftcore import (
     TriggerSource,
     TriggerSpec,
 )
-from craftcore.engine.routing import OWN
 from craftcore.tasks import waits
+from craftcore.triggers.model import OWN_SOURCES
 from tests.support.engine_harness import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(t
         assert harness.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
 
 
-@pytest.mark.parametrize("source", [one for one in TriggerSource if one not in OWN])
+@pytest.mark.parametrize("source", [one for one in TriggerSource if one not in OWN_SOURCES])
 async def test_trigger_of_each_source_reaches_the_live_task_of_its_session(tmp_path, source):
     app, router = chat_app()
     async with lab(app, tmp_path) as harness:
