@@ -24,7 +24,7 @@ from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.fallback_store import Agents
+from craftcore.tasks.fallback_store import FallbackStore
 from craftcore.tasks.model import Entry, Task, entry_text
 from craftcore.tasks.outcomes import Continues
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
@@ -76,7 +76,7 @@ class AttemptCommits:
         self._epoch = epoch
         self._may_claim_next = may_claim_next
         self._routes = Routes(app)
-        self._agents = Agents()
+        self._agents = FallbackStore()
 
     def start_all(self, tx: Transaction, claims: list[Claim], alone: bool, outlived: Claim | None) -> list[Attempt]:
         """Count the attempts, enter the turns and open the records of claims that still hold their leases. Those of

@@ -7,7 +7,7 @@ hash, and goes when nothing reads it any more. So it keeps no other record from 
 from __future__ import annotations
 
 from craftcore.errors import UnreadableRow
-from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.storage.transaction import Reader, Row, Transaction
@@ -85,7 +85,7 @@ UNCHAINED = RECORDS + BEFORE_CHAIN + OUTSIDE_CHAIN
 class OldRecords:
     """Old records of the chain, from its anchor on."""
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         """Return the records after this number that may go. The search ends where every record is too young."""
         anchor, passed = _read_chain_state(tx)
         rows = tx.fetch_all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
@@ -93,7 +93,7 @@ class OldRecords:
         due = sorted(row["seq"] for row, is_free in passing if is_free)
         return Found(due, rows[-1]["seq"] if passing else None)
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Move the anchor over the oldest records that are due now; of a record all its events go with it."""
         taken = Taken()
         anchor, passed = _read_chain_state(tx)
@@ -120,7 +120,7 @@ class OldRecords:
 class OldRetainedRecords:
     """Behind the anchor: what a turn read that has ended since."""
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         """Return the records that may go. `after`: a position in the chain."""
         last: int | None = tx.fetch_value(LAST_RETAINED, after=after, window=WINDOW)
         if last is None:
@@ -130,7 +130,7 @@ class OldRetainedRecords:
         found = [row["seq"] for row in rows if rest.can_remove_record(row)]
         return Found(sorted(found), rows[-1]["place"] if len(rows) == BATCH else last)
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Remove those that are still due, at least one."""
         taken, rest = Taken(), InUse(tx, old.dead)
         for seq in seqs:
@@ -151,7 +151,7 @@ class OldRetainedRecords:
 class OldLooseRecords:
     """Old records outside the chain: a crash left them open, or they were closed before there was a chain."""
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         rest = InUse(tx, old.dead)
         rows = [
             row for sql in (OPEN, UNCHAINED) for row in tx.fetch_all(sql, after=after, history=old.history, most=BATCH)
@@ -160,7 +160,7 @@ class OldLooseRecords:
         found = [row["seq"] for row in rows if rest.can_remove_record(row)]
         return Found(found, rows[-1]["seq"] if rows else None)
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Remove those that are still due, at least one."""
         taken = Taken()
         due = set(self.find(tx, old, seqs[0] - 1).seqs)
@@ -183,7 +183,7 @@ def _read_chain_state(tx: Reader) -> tuple[int, int]:
     return row["anchor_seq"], row["passed_seq"]
 
 
-def _passable_records(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool]]:
+def _passable_records(tx: Reader, old: Cutoffs, rows: list[Row]) -> list[tuple[Row, bool]]:
     """Return the records that the anchor may pass, in the order of the chain, and whether each may go."""
     newest, rest = tx.fetch_value(NEWEST), InUse(tx, old.dead)
     passing: list[tuple[Row, bool]] = []
@@ -202,7 +202,7 @@ def _records_without_gap(anchor: int, passing: list[tuple[Row, bool]], *, to_the
     return following
 
 
-def _is_young(row: Row, old: Horizons) -> bool:
+def _is_young(row: Row, old: Cutoffs) -> bool:
     """Return whether a record ends the search. A record later than now was stamped by a clock that was ahead. It stays
     until its time has come, and later records are removed at theirs."""
     ended_at: float = row["ended_at"]

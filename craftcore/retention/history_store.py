@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.model import BATCH, Found, Taken
 from craftcore.retention.scan_store import OldRows, build_removal
 from craftcore.storage.facts import number
@@ -76,11 +76,11 @@ OLD_OCCURRENCES = OldRows(
 class OldAudit:
     """The operators' log, from its oldest end on, and its anchor with it."""
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         seqs = [row["seq"] for row in self._due_rows(tx, old, after)]
         return Found(seqs, seqs[-1] if len(seqs) == BATCH else None)
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Remove the oldest ones that are due now."""
         taken = Taken()
         if due := self._due_rows(tx, old, 0):
@@ -90,7 +90,7 @@ class OldAudit:
             taken.more = len(due) == BATCH
         return taken
 
-    def _due_rows(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
+    def _due_rows(self, tx: Reader, old: Cutoffs, after: int) -> list[Row]:
         rows = tx.fetch_all(LOG, after=after, most=BATCH)
         return list(takewhile(lambda row: row["at"] <= old.audit and not row["counts"], rows))
 
@@ -101,7 +101,7 @@ class OldEpochs:
     Nothing that is written later refers to an epoch that is over: what a look found stays so.
     """
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         epochs = self._old_epochs(tx, old, after)
         if not epochs:
             return Found([], None)
@@ -109,7 +109,7 @@ class OldEpochs:
         referred.add(int(number(tx, "released_epoch") or 0))
         return Found([epoch for epoch in epochs if epoch not in referred], epochs[-1])
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Remove those that are still old."""
         taken = Taken()
         found = set(seqs)
@@ -118,6 +118,6 @@ class OldEpochs:
                 taken.removed["epochs"] += tx.run("DELETE FROM epochs WHERE epoch = :epoch", epoch=epoch)
         return taken
 
-    def _old_epochs(self, tx: Reader, old: Horizons, after: int) -> list[int]:
+    def _old_epochs(self, tx: Reader, old: Cutoffs, after: int) -> list[int]:
         rows = tx.fetch_all(EPOCHS, after=after, kept=EPOCHS_KEPT, history=old.history, most=BATCH)
         return [row["epoch"] for row in rows]

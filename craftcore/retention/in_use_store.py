@@ -72,7 +72,7 @@ class Busy(NamedTuple):
 
 
 class InUse:
-    """Answers for one snapshot, and reads each task once. `dead`: the horizon of dead letters."""
+    """Answers for one snapshot, and reads each task once. `dead`: the cutoff of dead letters."""
 
     def __init__(self, tx: Reader, dead: float) -> None:
         self._tx = tx

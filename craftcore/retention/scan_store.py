@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.storage.transaction import Reader, Row, Transaction
@@ -23,19 +23,19 @@ class OldRows:
 
     moment    the column of the age. While the first row after `:after` is younger than `since`, nothing is old. A row
               later than now says nothing of the rows behind it
-    due       the rows after `:after` up to `:last` that are due by any of the horizons, `:most` of them
+    due       the rows after `:after` up to `:last` that are due by any of the cutoffs, `:most` of them
     at_rest   whether nothing goes on with what such a row belongs to
     """
 
     table: str
     moment: str = "created_at"
-    since: Callable[[Horizons], float]
+    since: Callable[[Cutoffs], float]
     due: str
     at_rest: Callable[[InUse, Row], bool] = lambda rest, row: True
     remove: Removal
     most: int = BATCH
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found:
         """Return what is due in the window after this number."""
         first = f"SELECT {self.moment} FROM {self.table} WHERE seq > :after ORDER BY seq LIMIT 1"  # noqa: S608 - names
         oldest: float | None = tx.fetch_value(first, after=after)
@@ -48,7 +48,7 @@ class OldRows:
         kept = frozenset(row["seq"] for row in found if row.get("is_kept"))
         return Found([row["seq"] for row in found], rows[-1]["seq"] if len(rows) == self.most else last, kept)
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken:
         """Take those that are due now, as many as a batch may hold and at least one."""
         taken = Taken()
         for row in self._idle_rows(tx, old, self._rows(tx, old, seqs[0] - 1, seqs[-1])):
@@ -58,10 +58,10 @@ class OldRows:
             self.remove(tx, row, taken)
         return taken
 
-    def _rows(self, tx: Reader, old: Horizons, after: int, last: int) -> list[Row]:
+    def _rows(self, tx: Reader, old: Cutoffs, after: int, last: int) -> list[Row]:
         return tx.fetch_all(self.due, after=after, last=last, most=self.most, **old._asdict())
 
-    def _idle_rows(self, tx: Reader, old: Horizons, rows: list[Row]) -> list[Row]:
+    def _idle_rows(self, tx: Reader, old: Cutoffs, rows: list[Row]) -> list[Row]:
         rest = InUse(tx, old.dead)
         return [row for row in rows if self.at_rest(rest, row)]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from craftcore.config import RetentionSettings
 from craftcore.retention import size_store
 from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
-from craftcore.retention.cutoffs import Horizons, horizons
+from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit, OldEpochs
 from craftcore.retention.model import Found, Taken
@@ -29,9 +29,9 @@ from craftcore.storage.transaction import Reader, Transaction
 class Old(Protocol):
     """One kind of rows. `find`: what is due after this number; `take`: of these, what is still due."""
 
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found: ...
+    def find(self, tx: Reader, old: Cutoffs, after: int) -> Found: ...
 
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken: ...
+    def take(self, tx: Transaction, old: Cutoffs, seqs: list[int]) -> Taken: ...
 
 
 class Step(NamedTuple):
@@ -82,24 +82,24 @@ class Retention:
         excess = size.used_bytes - round(DOWN_TO * size.max_bytes) - by_age
         if excess <= 0:
             return self
-        return Retention(self._settings, limit_of(tx, self.horizons(tx, now), excess, beat))
+        return Retention(self._settings, limit_of(tx, self.find_cutoffs(tx, now), excess, beat))
 
     def size(self, tx: Reader, now: float) -> Size:
         """Return what the database holds, and how much it may."""
         return size_of(tx, self._settings, now)
 
-    def horizons(self, tx: Reader, now: float) -> Horizons:
+    def find_cutoffs(self, tx: Reader, now: float) -> Cutoffs:
         """Return the current cutoffs: no dedup key is removed while a schedule may look back as far."""
-        return self._limit.tighten(horizons(self._settings, now, tx.fetch_value(LONGEST_CATCH_UP)))
+        return self._limit.tighten(Cutoffs.from_settings(self._settings, now, tx.fetch_value(LONGEST_CATCH_UP)))
 
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
         """Return what is due of this kind, from that number on."""
-        return step.rows.find(tx, self.horizons(tx, now), after)
+        return step.rows.find(tx, self.find_cutoffs(tx, now), after)
 
     def count_due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
         """Return what would be taken now. Visits all that is old, and calls `beat` now and then."""
         due = Due({}, TableSizes(Counter(), Counter()))
-        old = self.horizons(tx, now)
+        old = self.find_cutoffs(tx, now)
         for step in STEPS:
             due.kinds[step.name] = 0
             after: int | None = 0
@@ -113,7 +113,7 @@ class Retention:
 
     def take_weighed(self, tx: Transaction, step: Step, found: Found, now: float) -> tuple[Taken, TableSizes]:
         """Remove one batch. Return what was removed."""
-        old = self.horizons(tx, now)
+        old = self.find_cutoffs(tx, now)
         before = weigh(tx, step.weights, old, found)
         taken = step.rows.take(tx, old, found.seqs)
         before.subtract(weigh(tx, step.weights, old, found))
@@ -121,4 +121,4 @@ class Retention:
 
     def take(self, tx: Transaction, step: Step, seqs: list[int], now: float) -> Taken:
         """Remove one batch of those that are due then. `more`: search again where the last search began."""
-        return step.rows.take(tx, self.horizons(tx, now), seqs)
+        return step.rows.take(tx, self.find_cutoffs(tx, now), seqs)

@@ -1,4 +1,4 @@
-"""The size limit: what the database holds, what the ages would need, and how far the limit moves the horizons.
+"""The size limit: what the database holds, what the ages would need, and how far the limit moves the cutoffs.
 
 A limit is a pair of moments: bodies that ended before the first, and rows that ended before the second, go although
 their age is not over. The look that finds the limit takes nothing, so a dry run and the real run use the same one.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from craftcore.config import RetentionSettings
-from craftcore.retention.cutoffs import NEVER, Horizons
+from craftcore.retention.cutoffs import NEVER, Cutoffs
 from craftcore.retention.in_use_store import InUse
 from craftcore.retention.limit_store import (
     ACTIVITY_BODIES,
@@ -51,7 +51,7 @@ class Limit(NamedTuple):
     bodies: float = NEVER
     rows: float = NEVER
 
-    def tighten(self, old: Horizons) -> Horizons:
+    def tighten(self, old: Cutoffs) -> Cutoffs:
         """Return the tightened ages. Dead letters, dedup keys and the audit log keep theirs."""
         return old._replace(
             triggers=max(old.triggers, self.bodies),
@@ -79,7 +79,7 @@ def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
     return Size(used, settings.max_bytes, needed)
 
 
-def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
+def limit_of(tx: Reader, old: Cutoffs, excess: int, beat: Callable[[], object]) -> Limit:
     """Return the moments up to which the oldest settled bodies, then rows, come to `excess` bytes."""
     rest = InUse(tx, old.dead)
     streams = (
@@ -94,16 +94,16 @@ def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object])
 def plan(
     bodies: Iterable[tuple[float, float]],
     rows: Iterable[tuple[float, float]],
-    old: Horizons,
+    old: Cutoffs,
     *,
     excess: int,
     share: float,
     beat: Callable[[], object] = lambda: None,
 ) -> Limit:
-    """Decide how far the limit moves the horizons. Pure. `bodies`: (moment, bytes) of what may be stripped, about in
+    """Decide how far the limit moves the cutoffs. Pure. `bodies`: (moment, bytes) of what may be stripped, about in
     the order of the moments; `rows`: of what may be removed after that, each worth `share` bytes.
 
-    >>> old = Horizons(*[0.0] * 6, now=9.0)
+    >>> old = Cutoffs(*[0.0] * 6, now=9.0)
     >>> plan([(1.0, 60.0), (2.0, 60.0)], [(1.0, 0.0)], old, excess=100, share=10.0)
     Limit(bodies=2.0, rows=-inf)
     """

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from typing import NamedTuple
 
-from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.event_text_store import FREED_BYTES, LEFT_BYTES
 from craftcore.retention.model import Found
 from craftcore.storage.transaction import Reader
@@ -159,7 +159,7 @@ OF_AUDIT: Statements = (
 OF_EPOCHS: Statements = (_size_statement("epochs", f"epoch {GONE}", "boot_id, machine_boot_id, host, version"),)
 
 
-def weigh(tx: Reader, statements: Statements, old: Horizons, found: Found) -> TableSizes:
+def weigh(tx: Reader, statements: Statements, old: Cutoffs, found: Found) -> TableSizes:
     """Return what these rows weigh as they are now, by the statements of their kind."""
     gone = [seq for seq in found.seqs if seq not in found.kept]
     lists = {"seqs": json.dumps(found.seqs), "kept": json.dumps(sorted(found.kept)), "gone": json.dumps(gone)}

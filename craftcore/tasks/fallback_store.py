@@ -12,7 +12,7 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.model import Task
 
 
-class Agents:
+class FallbackStore:
     """Rules over two columns of `tasks`: the agents in their order, and the one that runs."""
 
     def choose(self, tx: Transaction, task: Task, agents: Sequence[str]) -> None:

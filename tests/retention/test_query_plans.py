@@ -11,7 +11,7 @@ import pytest
 
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
-from craftcore.retention.cutoffs import NEVER, Horizons
+from craftcore.retention.cutoffs import NEVER, Cutoffs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords
 from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit
 from craftcore.retention.task_store import OLD_TASKS
@@ -26,8 +26,8 @@ from tests.support.trigger_steps import emit, run_one, start_one
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 
 FEW, MANY = 10, 20_000
-ALL = Horizons(*[1e12] * len(Horizons._fields))
-"""Horizons that every row is older than."""
+ALL = Cutoffs(*[1e12] * len(Cutoffs._fields))
+"""Cutoffs that every row is older than."""
 
 TABLES = (
     *("triggers", "executions", "events", "blobs", "tasks", "waits", "questions", "mailbox", "activity_log"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from craftcore.config import Config, RetentionSettings, StorageSettings
-from craftcore.retention.cutoffs import NEVER, horizons
+from craftcore.retention.cutoffs import NEVER, Cutoffs
 from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Limit, Size, plan
 from craftcore.storage.repeated_reads import RepeatedReads
@@ -113,7 +113,7 @@ MINUTE = 60.0
 
 def test_plan_for_forty_gigabytes_takes_only_the_oldest_bodies_needed():
     """The plan reads 400,000 records of 100 kB, one a minute."""
-    old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(bodies=NEVER)
+    old = Cutoffs.from_settings(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(bodies=NEVER)
     bodies = ((minute * MINUTE, 100_000.0) for minute in range(400_000))
     excess = 40 * GIGABYTE - round(0.95 * 10 * GIGABYTE)
 
@@ -125,7 +125,7 @@ def test_plan_for_forty_gigabytes_takes_only_the_oldest_bodies_needed():
 
 
 def test_plan_for_forty_gigabytes_without_bodies_takes_the_oldest_rows_needed():
-    old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(history=NEVER)
+    old = Cutoffs.from_settings(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(history=NEVER)
     rows = ((minute * MINUTE, 0.0) for minute in range(400_000))
     excess = 30 * GIGABYTE + GIGABYTE // 2
 

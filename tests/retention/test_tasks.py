@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.activities.model import Decision
 from craftcore.retention.model import BATCH
-from craftcore.tasks.fallback_store import Agents
+from craftcore.tasks.fallback_store import FallbackStore
 from tests.support.activity_steps import DONE, UNKNOWN, an_activity, decide
 from tests.support.fakes import VirtualCore
 from tests.support.retention_harness import DAY, assert_sound, batches, only, sweep
@@ -311,7 +311,7 @@ def test_newest_act_of_a_live_task_is_kept_for_has_acted(core, clock):
 
     sweep(core)
 
-    assert core.do(Agents().has_acted, running.task.id)
+    assert core.do(FallbackStore().has_acted, running.task.id)
 
 
 def test_closed_question_of_a_live_task_is_removed_and_an_open_question_kept(core, clock):
