@@ -55,23 +55,15 @@ class AttemptInfo(NamedTuple):
 
 
 class Record(NamedTuple):
-    """An open record as the engine carries it: what it knows of it, and which agent runs since when."""
+    """An open record as the engine carries it, and which agent runs since when. `known`: what need not be read again;
+    None: nothing."""
 
-    known: KnownRecord
+    seq: int
+    id: str
+    created_at: float
     routed: Routed | None
     agent_since: float
-
-    @property
-    def seq(self) -> int:
-        return self.known.header.seq
-
-    @property
-    def id(self) -> str:
-        return self.known.header.id
-
-    @property
-    def created_at(self) -> float:
-        return self.known.header.created_at
+    known: KnownRecord | None = None
 
 
 LastEvents = dict[Hashable, tuple[tuple[EventType, str], ...]]
@@ -98,22 +90,26 @@ class Recorder:
             header, envelope_text = _opening(seq, epoch, now, attempt)
             stream = self._first_events(now, attempt, streams)
             openings.append(NewRecord(header, envelope_text, stream.text[1:]))
-            records.append(Record(KnownRecord(header, stream.text, stream.count), attempt.routed, now))
+            known = KnownRecord(header, stream.text, stream.count)
+            records.append(Record(seq, header.id, now, attempt.routed, now, known))
         self._store.open_all(tx, openings)
         return records
 
     def record_decision(self, tx: Transaction, record: Record, attempt: AttemptInfo) -> Record:
         """Note the decision of a router that was asked inside the attempt, before the workflow runs."""
+        assert record.known is not None, record
         assert attempt.routed is not None, attempt
         routed, header = attempt.routed, record.known.header
         header = header._replace(workflow=routed.intent or routed.workflow, routing_json=_routing(routed))
         if attempt.task_id is not None and attempt.turn is not None:
             header = header._replace(task_id=attempt.task_id, turn=attempt.turn)
         self._store.decide(tx, header)
-        return Record(self._append(tx, record, header, _attempt_started(attempt)), routed, tx.now)
+        known = self._append(tx, record.known, header, _attempt_started(attempt))
+        return record._replace(known=known, routed=routed, agent_since=tx.now)
 
     def record_fallback(self, tx: Transaction, record: Record, failed: Failed, attempt: AttemptInfo) -> Record:
         """Record that the agent which ran has failed, and that the one of `attempt` is tried next, before it runs."""
+        assert record.known is not None, record
         assert record.routed is not None, record
         assert attempt.routed is not None, attempt
         before, after = record.routed.workflow, attempt.routed.workflow
@@ -126,7 +122,8 @@ class Recorder:
         ]
         header = record.known.header._replace(routing_json=_routing(attempt.routed))
         self._store.decide(tx, header)
-        return Record(self._append(tx, record, header, stream), attempt.routed, tx.now)
+        known = self._append(tx, record.known, header, stream)
+        return record._replace(known=known, routed=attempt.routed, agent_since=tx.now)
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
@@ -143,13 +140,13 @@ class Recorder:
         return truncate_result(result_json, self._response_max_bytes)
 
     def _append(
-        self, tx: Transaction, record: Record, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
+        self, tx: Transaction, known: KnownRecord, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
     ) -> KnownRecord:
         """Return the record as it is known then. Its count no longer fits after events that it did not know."""
-        last = self._events.newest_numbers(tx, [record.seq])[record.seq]
-        rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
+        last = self._events.newest_numbers(tx, [header.seq])[header.seq]
+        rows = [(header.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
         self._events.add_all(tx, rows)
-        goes_on = Stream(record.known.text, record.known.events)
+        goes_on = Stream(known.text, known.events)
         for type_, text in stream:
             goes_on.append(type_, tx.now, text)
         return KnownRecord(header, goes_on.text, goes_on.count, goes_on.count)

@@ -19,9 +19,7 @@ from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import ErrorCode, LeaseLost
-from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import Record, Routed
-from craftcore.executions.store import OpenHeader
 from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
@@ -169,7 +167,7 @@ class EntryRunner:
             if routed is None or is_lost(failed) or not await journal.fall_back(routed.agents, agent):
                 return None
             routed = routed._replace(workflow=agent, intent=routed.intent or routed.workflow)
-            return Record(attempt.record.known, routed, clock.now())
+            return attempt.record._replace(routed=routed, agent_since=clock.now())
 
         return await Fallback(runner, note, clock).run(attempt)
 
@@ -177,35 +175,31 @@ class EntryRunner:
         """Return the attempt of an entry."""
         start, task = given.start, given.task
         claim = Claim(
-            0,
-            task.id,
-            str(given.token),
-            start.source,
-            start.workflow or None,
-            None,
-            None,
-            task.id,
-            0,
-            start.due_at,
-            start.due_at,
-            None,
-            start.description,
-            start.payload_json,
-            given.attempts,
-            given.starts,
-            given.crashes,
-            start.max_attempts,
-            None,
-            None,
-            None,
-        )
-        record_id = f"exec-{task.id}.{given.token}"
-        header = OpenHeader(
-            given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, task.workflow, given.now, "", None
+            seq=0,
+            id=task.id,
+            lease_token=str(given.token),
+            source=start.source,
+            workflow=start.workflow or None,
+            lane=start.session_id,
+            session_id=start.session_id,
+            task_id=task.id,
+            priority=start.priority,
+            fire_at=start.due_at,
+            due_at=start.due_at,
+            expires_at=None,
+            description=start.description,
+            payload_json=start.payload_json,
+            attempts=given.attempts,
+            starts=given.starts,
+            crash_count=given.crashes,
+            max_attempts=start.max_attempts,
+            schedule_id=None,
+            nominal_at=None,
+            active_key=None,
         )
         routed = self._route_of(given)
-        claim = claim._replace(lane=start.session_id, session_id=start.session_id, priority=start.priority)
-        return Attempt(claim, Record(KnownRecord(header, "", 0), routed, given.now), routed)
+        record = Record(given.token, f"exec-{task.id}.{given.token}", given.now, routed, given.now)
+        return Attempt(claim, record, routed)
 
     def _route_of(self, given: EntryStart) -> Routed:
         asked = given.task.workflow
