@@ -23,13 +23,12 @@ from craftcore.temporal.cluster_connection import connect, translating
 from craftcore.temporal.entries.entry_runner import opening_runner
 from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.entries.user_loop import UserLoop
-from craftcore.temporal.gate_look import GateLook
+from craftcore.temporal.lookup_activities import LookupActivities
 from craftcore.temporal.schedules.schedule_activity import ScheduleActivity
 from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.schedules.schedule_rules import ScheduleRules, refuse_beyond_cluster
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.task_look import TaskLook
 from craftcore.temporal.worker_metrics import open_metrics
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
@@ -87,12 +86,13 @@ async def polling(app: Registry, client: Client, settings: TemporalSettings, con
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user, shutdown_grace=settings.shutdown_grace)
         schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
+        lookups = LookupActivities(client)
         async with Worker(
             client,
             task_queue=settings.task_queue or app.name,
             workflows=[TaskWorkflow, GateWorkflow, ScheduleWorkflow],
             workflow_runner=ReplayableRunner(),
-            activities=[turns.run, GateLook(client).list_ended, TaskLook(client).read_id, schedules.move],
+            activities=[turns.run, lookups.list_ended, lookups.read_id, schedules.move],
             max_concurrent_activities=config.daemon.concurrency,
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any, TypeVar
 
 from temporalio.client import Client
 
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
+from craftcore.engine import router_call
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.engine_log import log_settled
 from craftcore.engine.limits.shortages import Shortages
@@ -18,26 +20,29 @@ from craftcore.engine.runner import Fallback, Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
-from craftcore.errors import ErrorCode, LeaseLost
+from craftcore.errors import ErrorCode, InvalidInput, LeaseLost
 from craftcore.executions.recorder import Record, Routed
 from craftcore.registry.registry import Registry
+from craftcore.registry.router import Route, RoutingContext, route_by_source, unroutable_failure
+from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.storage.event_loop import get_current_loop
-from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
+from craftcore.tasks.model import Entry, NewWait, QuestionKind, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
-from craftcore.tasks.turn_event_store import split_failures
+from craftcore.tasks.resume import make_stale_question
+from craftcore.tasks.turn_event_store import NewEvent, split_failures
 from craftcore.temporal.addressee import look_for
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
-from craftcore.temporal.entries.no_tables import NoTables
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.sent_size import RECORD_MAX_BYTES, refuse_large, require_sendable, truncate_sent
-from craftcore.temporal.entries.task_routing import choose_workflow
 from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import queue_name
 from craftcore.temporal.workflow.messages import LIMITED, ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Released, Succeeded, settle
+
+T = TypeVar("T")
 
 STEP_THREADS = 64
 """How many plain steps of all turns run at once; more wait for a thread."""
@@ -58,6 +63,29 @@ class ClusterClock(SystemClock):
 
     def now(self) -> float:
         return self._ahead + self._machine.boot_time()
+
+
+class NoTables:
+    """The tables of a turn on a cluster: there are none."""
+
+    @property
+    def schedules(self) -> RuntimeSchedules:
+        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
+
+    async def write_user(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        raise InvalidInput(
+            "ctx.transaction is not there on a cluster: write to your own database in a ctx.step, under ctx.task_id"
+        )
+
+    async def write_own(
+        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
+
+    async def read(self, call: Callable[..., T], *args: Any) -> T:
+        raise InvalidInput("ctx.schedules is not there on a cluster: it reads rows of a database")
 
 
 class EntryRunner:
@@ -253,6 +281,45 @@ def make_entry(app: Registry, given: EntryStart) -> Entry | None:
         failures=failures,
         waits={wait.name: wait for wait in given.waits},
     )
+
+
+def ask_stale(app: Registry, given: EntryStart, max_age: float, now: float) -> EntryEnd | None:
+    """Return the end of an entry whose task was interrupted longer ago than `max_age` seconds: it asks a person. None:
+    it goes on. A workflow without a context has nothing on record, and begins again."""
+    if given.touched_at is None or now - given.touched_at <= max_age or make_entry(app, given) is None:
+        return None
+    wait = NewWait(
+        name=f"{QuestionKind.STALE}:{given.token}",
+        kind=WaitKind.QUESTION,
+        question=make_stale_question(given.task, now - given.touched_at),
+    )
+    return EntryEnd(status="DONE", reason="stale: waits for an answer", move="suspends", wait=wait, is_task=True)
+
+
+async def choose_workflow(app: Registry, journal: TemporalJournal, task: Task, attempt: Attempt) -> Task | Outcome:
+    """Return the task with its workflow, which is on record then, or the outcome of an attempt that has none.
+
+    The router sees no sessions, and may choose none.
+    """
+    claim = attempt.claim
+    by_source = route_by_source(claim, app.by_source)
+    if by_source is not None:
+        route = Route(workflow=by_source.workflow)
+    elif app.router is None:
+        return unroutable_failure(claim, None, app.workflows)
+    else:
+        context = RoutingContext(workflows=tuple(app.workflows), by_source=app.by_source)
+        asked = await router_call.ask(app.router, attempt, context)
+        if not isinstance(asked, Route):
+            return asked
+        route = asked
+    if route.workflow is None or route.session_id is not None:
+        message = "the router chose a session or a task; on a cluster it chooses a workflow only"
+        return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=False)
+    if route.workflow not in app.workflows:
+        return unroutable_failure(claim, route.workflow, app.workflows)
+    await journal.note_route(route.workflow, route.agents)
+    return replace(task, workflow=route.workflow, agents=route.agents or None)
 
 
 def is_lost(outcome: Outcome) -> bool:

@@ -13,8 +13,7 @@ from craftcore.clock import SystemClock, utc_iso
 from craftcore.engine.attempt import Attempt, Why
 from craftcore.log import get_logger
 from craftcore.temporal.entries.declared_limits import refuse_entry
-from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
-from craftcore.temporal.entries.interruption import ask_stale
+from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner, ask_stale
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop

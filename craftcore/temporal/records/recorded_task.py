@@ -9,6 +9,7 @@ from craftcore.temporal.ids import task_id_of
 from craftcore.temporal.records.history import Runs
 from craftcore.temporal.records.history_events import TaskHistory
 from craftcore.temporal.workflow.messages import TaskState
+from craftcore.temporal.workflow.task_moves import make_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,29 +60,13 @@ class RecordedTask:
         """Return the row of a task that no worker has taken."""
         start, at = self.history.start, self.history.started_at
         turn = self.history.attempts[-1].turn if self.history.attempts else 1
-        return Task(
-            seq=1,
-            id=self.id,
+        task = make_task(
+            self.id,
+            at,
             workflow=start["workflow"],
-            agents=None,
-            agent=None,
             session_id=start.get("session_id"),
             schedule_id=start.get("schedule_id"),
             parent_id=start.get("parent"),
-            status=TaskStatus.RUNNING,
-            reason="waits for a worker",
-            turn=turn,
-            state_json="null",
-            result_json=None,
-            error_code=None,
-            error_message=None,
-            trigger_id=None,
             max_attempts=start.get("max_attempts"),
-            turns_alone=0,
-            steps_alone=0,
-            deadline_at=None,
-            created_at=at,
-            updated_at=at,
-            ended_at=None,
-            dedup_key=None,
         )
+        return replace(task, reason="waits for a worker", turn=turn)

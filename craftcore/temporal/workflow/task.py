@@ -99,8 +99,15 @@ class TaskWorkflow:
         state = unpack(carried, packed)
         if state is None:
             info = workflow.info()
-            task_id = task_id_of(info.workflow_id, info.first_execution_run_id)
-            task = task_moves.make_task(start, task_id, workflow.time())
+            task = task_moves.make_task(
+                task_id_of(info.workflow_id, info.first_execution_run_id),
+                workflow.time(),
+                workflow=start.workflow,
+                session_id=start.session_id,
+                schedule_id=start.schedule_id,
+                parent_id=start.parent,
+                max_attempts=start.max_attempts,
+            )
             state = TaskState(task=task, resume=Resume.FIRST, limits=start.limits)
         self._start = start
         self._state = state

@@ -8,7 +8,7 @@ from craftcore.errors import ErrorCode
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.plurals import format_count
 from craftcore.tasks.model import CANCEL, NewWait, QuestionKind, Resume, Task, TaskStatus, Wait
-from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd, TaskStart, TaskState
+from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd, TaskState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +20,26 @@ class NextMove:
     wait: NewWait | None = None
 
 
-def make_task(start: TaskStart, task_id: str, now: float) -> Task:
-    """Return the task of a trigger, before its first turn."""
+def make_task(
+    task_id: str,
+    now: float,
+    *,
+    workflow: str,
+    session_id: str | None,
+    schedule_id: str | None,
+    parent_id: str | None,
+    max_attempts: int | None,
+) -> Task:
+    """Return a task before its first turn."""
     return Task(
         seq=1,
         id=task_id,
-        workflow=start.workflow,
+        workflow=workflow,
         agents=None,
         agent=None,
-        session_id=start.session_id,
-        schedule_id=start.schedule_id,
-        parent_id=start.parent,
+        session_id=session_id,
+        schedule_id=schedule_id,
+        parent_id=parent_id,
         status=TaskStatus.RUNNING,
         reason=None,
         turn=1,
@@ -39,7 +48,7 @@ def make_task(start: TaskStart, task_id: str, now: float) -> Task:
         error_code=None,
         error_message=None,
         trigger_id=None,
-        max_attempts=start.max_attempts,
+        max_attempts=max_attempts,
         turns_alone=0,
         steps_alone=0,
         deadline_at=None,
