@@ -11,7 +11,7 @@ _OF_NAMESPACE = b"NamespaceNotFoundFailure"
 def is_missing(error: RPCError) -> bool:
     """Return whether the workflow, activity or schedule of a call is not there, or has ended.
 
-    A server that has just started says so of its namespace, which tells nothing about a workflow.
+    A server that has just started answers so for its namespace, whatever workflow was asked for.
     """
     return error.status is RPCStatusCode.NOT_FOUND and _OF_NAMESPACE not in error.raw_grpc_status
 

@@ -1,4 +1,4 @@
-"""The gates of sessions, as a client tells them of a trigger before it starts its workflow: so the order is that of
+"""The gates of sessions: a client signals a trigger to its gate before it starts the workflow, so the order is that of
 emission."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class SessionGates:
         self._clock = SystemClock()
 
     async def announce(self, workflow_id: str, start: TaskStart) -> Announcement | None:
-        """Tell the gate of the session that this workflow is started next. None: the trigger is of no session."""
+        """Signal to the gate of the session that this workflow starts next. Return None for a trigger of no session."""
         if start.session_id is None:
             return None
         gate = make_session_gate_id(self._task_queue, start.session_id)
@@ -42,7 +42,7 @@ class SessionGates:
         return call
 
     async def withdraw(self, start: TaskStart, call: Announcement | None) -> None:
-        """Tell it that nothing was started."""
+        """Signal to the gate that nothing was started."""
         if call is None or start.session_id is None:
             return
         gate = make_session_gate_id(self._task_queue, start.session_id)

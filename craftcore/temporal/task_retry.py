@@ -59,7 +59,7 @@ class TaskRetry:
         task = await self._load(task_id)
         state = task.state
         if state is not None and await self._is_retried(seen):
-            await self._tell_ends(task, state, state.child_ends)
+            await self._signal_ends(task, state, state.child_ends)
         if seen.status is not WorkflowExecutionStatus.FAILED or state is None:
             status = state.task.status if state is not None else "not begun"
             raise StateRefused(f"task {task_id} is {status}; only a FAILED task can be retried")
@@ -73,10 +73,11 @@ class TaskRetry:
     async def _go_on(self, seen: WorkflowExecutionDescription, task: RecordedTask, state: TaskState) -> None:
         ends = await self._revive_children(task.workflow_id, state)
         await self._start_again(seen, task, replace(make_retry(state), child_ends=ends))
-        await self._tell_ends(task, state, ends)
+        await self._signal_ends(task, state, ends)
 
-    async def _tell_ends(self, task: RecordedTask, state: TaskState, known: Container[str]) -> None:
-        """Tell a task that goes on of children that ended before it was there to hear. It may hear of an end twice."""
+    async def _signal_ends(self, task: RecordedTask, state: TaskState, known: Container[str]) -> None:
+        """Signal the ends of children to a task that goes on: they ended while it was closed. A second signal does no
+        harm."""
         for child in state.children_to_cancel + state.children_to_leave:
             if child in known or (end := await self._read_end(child, but_by=task.workflow_id)) is None:
                 continue
@@ -116,7 +117,7 @@ class TaskRetry:
             else:  # an earlier call has started it again
                 ends.pop(child, None)
                 if found.state is not None:
-                    await self._tell_ends(found, found.state, found.state.child_ends)
+                    await self._signal_ends(found, found.state, found.state.child_ends)
         return ends
 
     async def _read_end(self, child: str, *, but_by: str | None = None) -> str | None:
@@ -196,7 +197,7 @@ def make_retry(state: TaskState) -> TaskState:
 
 
 def find_end(task: RecordedTask) -> str | None:
-    """Return the text that tells a parent how a child has ended; None: it goes on.
+    """Return how a child has ended, as its parent receives it; None: it goes on.
 
     The workflow of an ended child may still be open. It closes once its parent has received the end,
     and no action is in doubt.

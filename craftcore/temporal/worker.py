@@ -117,8 +117,8 @@ async def work_until_stopped(
     on_ready: Callable[[], object] = lambda: None,
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
-    """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and hand the others
-    back. `on_ready` is called when it works, `on_stop` when the signal comes. `revision` is as for `working`,
+    """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and release the
+    others. `on_ready` is called when it works, `on_stop` when the signal comes. `revision` is as for `working`,
     and so are the errors."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with working(app, settings, config, revision=revision):

@@ -74,7 +74,7 @@ async def test_limit_of_the_workflow_that_a_router_chose_is_kept(client, count):
 
 async def test_start_of_a_rate_is_reported_until_the_cluster_answers(app, client, cluster, monkeypatch):
     """An entry that began without a cluster does not count as a crash."""
-    monkeypatch.setattr(declared_limits, "TOLD_SECONDS", 0.3)
+    monkeypatch.setattr(declared_limits, "ANSWER_SECONDS", 0.3)
     await client.result(await client.emit("slow"))
     limits = find_limits(app, "slow", None, "{}", app.name)
     gate = client.connection.get_workflow_handle(limits[0].id)

@@ -15,8 +15,8 @@ from craftcore import App, LeaseLost, TaskContext
 from craftcore.clock import SystemClock
 from craftcore.temporal.entries import turn_activity
 from craftcore.temporal.entries.entry_runner import ClusterClock
+from craftcore.temporal.entries.heartbeats import Answer, Heartbeats
 from craftcore.temporal.entries.open_entry import OpenEntry
-from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.settings import TemporalSettings
@@ -202,9 +202,9 @@ async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):
 async def test_suspend_of_the_machine_takes_the_lease_and_the_time_of_a_call(cluster):
     machine = VirtualClock()  # its `awake_time` does not advance with it
     handle = (await Client.connect(cluster.address)).get_async_activity_handle(task_token=b"none")
-    pulse, clock = Pulse(handle, 10.0, machine), ClusterClock(NEW_YEAR, machine)
+    heartbeats, clock = Heartbeats(handle, 10.0, machine), ClusterClock(NEW_YEAR, machine)
     machine.advance(9.0)
-    assert (pulse.may_be_lost(), pulse.judge()) == (False, Answer.SILENT)
+    assert (heartbeats.may_be_lost(), heartbeats.judge()) == (False, Answer.SILENT)
     machine.advance(3600.0)
-    assert (pulse.may_be_lost(), pulse.judge()) == (True, Answer.LOST)
+    assert (heartbeats.may_be_lost(), heartbeats.judge()) == (True, Answer.LOST)
     assert clock.now() == NEW_YEAR + 3609.0

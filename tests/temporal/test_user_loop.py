@@ -17,7 +17,7 @@ from temporalio import activity
 
 from craftcore import App, RetryPolicy, TaskContext
 from craftcore.temporal.entries.entry_runner import make_entry
-from craftcore.temporal.entries.pulse import Pulse
+from craftcore.temporal.entries.heartbeats import Heartbeats
 from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
@@ -88,7 +88,7 @@ async def test_loop_that_is_blocked_too_long_loses_its_entries(app, settings, mo
 
 async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, settings, monkeypatch):
     lost = iter([False, True])
-    monkeypatch.setattr(Pulse, "may_be_lost", lambda pulse: next(lost, False))
+    monkeypatch.setattr(Heartbeats, "may_be_lost", lambda heartbeats: next(lost, False))
     ran: list[str] = []
 
     @app.workflow("order")

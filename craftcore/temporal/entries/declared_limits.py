@@ -19,7 +19,7 @@ from craftcore.triggers.limit_keys import key_text
 RETRY_SECONDS = 0.5
 """Seconds between two reports of a start to a cluster that cannot be reached."""
 
-TOLD_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 """How long an answer of the cluster is waited for."""
 
 
@@ -72,7 +72,7 @@ async def report_start(
     entries: Mapping[str, int],
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Tell the gates that limit a rate that the entry starts now: their window begins with that, not with the pass.
+    """Signal to the gates that limit a rate that the entry starts now: their window begins then, not with the pass.
 
     `entries` has the number of the entry at each gate. The signal is sent until the cluster
     has accepted it, the gate is gone, or the entry is stopped.
@@ -84,7 +84,7 @@ async def report_start(
         while not is_stopped():
             try:
                 args = [workflow_id, entries[limit.id]]
-                await gate.signal("started", args=args, rpc_timeout=timedelta(seconds=TOLD_SECONDS))
+                await gate.signal("started", args=args, rpc_timeout=timedelta(seconds=ANSWER_SECONDS))
                 break
             except RPCError as error:
                 if is_missing(error):

@@ -16,7 +16,7 @@ class OpenEntry:
     workflow_id  the workflow of the task; with a dedup key, another task may have the same one later
     token        the number of the entry
     run_id       the run that the entry belongs to: it goes on in no other; None: the last one
-    may_be_lost  asks whether the cluster may have given it up. The clock says it, also when the process was frozen
+    may_be_lost  asks whether the cluster may have given it up. The clock decides, also when the process was frozen
     has_stopped  asks whether the worker has stopped, and sends not even the end of a call any more
     mark_begun   lets the cluster know that its code begins; None: that is of no use
     """

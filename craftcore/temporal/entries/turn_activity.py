@@ -14,8 +14,8 @@ from craftcore.engine.attempt import Attempt, Why
 from craftcore.log import get_logger
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner, ask_stale
+from craftcore.temporal.entries.heartbeats import Answer, Heartbeats
 from craftcore.temporal.entries.open_entry import OpenEntry
-from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop
 from craftcore.temporal.workflow.messages import ACTIVITY, HANDED_BACK, EntryEnd, EntryStart
 
@@ -62,35 +62,35 @@ class TurnActivity:
             return end
         attempt = runner.make_attempt(given)
         handle = self._client.get_async_activity_handle(task_token=info.task_token)
-        pulse = Pulse(handle, given.start.heartbeat_timeout, machine)
+        heartbeats = Heartbeats(handle, given.start.heartbeat_timeout, machine)
         opened = OpenEntry(
             client=self._client,
             workflow_id=info.workflow_id or "",
             task_id=given.task.id,
             token=given.token,
             run_id=info.workflow_run_id,
-            may_be_lost=pulse.may_be_lost,
-            has_stopped=pulse.has_stopped,
-            mark_begun=partial(pulse.mark_begun, lambda: attempt.stopped_by is not None) if given.crashes else None,
+            may_be_lost=heartbeats.may_be_lost,
+            has_stopped=heartbeats.has_stopped,
+            mark_begun=partial(heartbeats.mark_begun, attempt) if given.crashes else None,
         )
         running = self._user.start(runner.run(opened, info.task_queue, given, attempt, clock))
-        beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
-        leaving = asyncio.create_task(self._leave_after_grace(pulse, attempt))
-        while not beating.done():
+        sending = asyncio.create_task(self._send_heartbeats(heartbeats, attempt, asyncio.wrap_future(running)))
+        leaving = asyncio.create_task(self._leave_after_grace(heartbeats, attempt))
+        while not sending.done():
             try:
-                await asyncio.wait({beating})
+                await asyncio.wait({sending})
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 is_person = details is not None and details.cancel_requested
                 self._stop(attempt, "cancelled" if is_person else "shutdown")
                 if running.done():  # it only waits for an answer of the cluster
-                    beating.cancel()
+                    sending.cancel()
                 if (task := asyncio.current_task()) is not None:
                     task.uncancel()
         leaving.cancel()
-        if pulse.has_stopped() and pulse.judge() is Answer.LOST and not pulse.is_refused:
-            activity.raise_complete_async()  # the cluster cannot be told; it gives the entry to another worker
-        if not beating.cancelled() and beating.result():
+        if heartbeats.has_stopped() and heartbeats.judge() is Answer.LOST and not heartbeats.is_refused:
+            activity.raise_complete_async()  # the cluster cannot be reached; it gives the entry to another worker
+        if not sending.cancelled() and sending.result():
             try:
                 await opened.run.signal("survived", given.token)
             except RPCError:  # its run has ended, or the cluster is away again
@@ -112,7 +112,9 @@ class TurnActivity:
         log.info("trigger.released", trigger=given.task.id, reason=reason, not_before=utc_iso(later))
         return EntryEnd(status="PENDING", reason=reason, move=HANDED_BACK, not_before=later, handed_back_since=since)
 
-    async def _send_heartbeats(self, pulse: Pulse, attempt: Attempt, running: asyncio.Future[EntryEnd]) -> bool:
+    async def _send_heartbeats(
+        self, heartbeats: Heartbeats, attempt: Attempt, running: asyncio.Future[EntryEnd]
+    ) -> bool:
         """Send heartbeats until the entry has ended, and stop it when the cluster has given it up, or may have.
 
         Return whether the cluster gave it up although this worker was neither dead nor blocked: the cluster could not
@@ -120,31 +122,31 @@ class TurnActivity:
         """
         answer, was_blocked = Answer.OURS, False
         while not running.done():
-            await asyncio.wait({running}, timeout=pulse.wait)
+            await asyncio.wait({running}, timeout=heartbeats.wait)
             if running.done():
                 break
             if self._is_blocked():
                 if not was_blocked:
                     log.error("temporal.loop_blocked", task=attempt.claim.id, seconds=self._blocked_seconds)
-                was_blocked, answer = True, pulse.judge()
+                was_blocked, answer = True, heartbeats.judge()
             else:
-                activity.heartbeat(*pulse.details)
-                answer = await pulse.send_heartbeat()
+                activity.heartbeat(*heartbeats.details)
+                answer = await heartbeats.send_heartbeat()
             if answer is Answer.CANCELLED:
                 self._stop(attempt, "cancelled")
             elif answer is Answer.LOST:
                 self._stop(attempt, "shutdown")
-        while answer in (Answer.SILENT, Answer.LOST) and not pulse.is_refused and not pulse.has_stopped():
-            await asyncio.sleep(pulse.wait)
-            answer = await pulse.send_heartbeat()
-        return pulse.is_refused and not was_blocked
+        while answer in (Answer.SILENT, Answer.LOST) and not heartbeats.is_refused and not heartbeats.has_stopped():
+            await asyncio.sleep(heartbeats.wait)
+            answer = await heartbeats.send_heartbeat()
+        return heartbeats.is_refused and not was_blocked
 
-    async def _leave_after_grace(self, pulse: Pulse, attempt: Attempt) -> None:
+    async def _leave_after_grace(self, heartbeats: Heartbeats, attempt: Attempt) -> None:
         """Stop the entry when its worker has stopped for long enough, also when it was cancelled before."""
         await activity.wait_for_worker_shutdown()
         await asyncio.sleep(self._shutdown_grace)
         self._stop(attempt, "shutdown")
-        pulse.note_stop()
+        heartbeats.note_stop()
 
     def _is_blocked(self) -> bool:
         return self._user.measure_silence() > self._blocked_seconds

@@ -222,7 +222,7 @@ class TemporalJournal:
             self._known = set(await self._updates.query("act_keys", [], list[str]))
         return self._known
 
-    # What is told of a turn
+    # The events and the progress of a turn
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
         raise InvalidInput("ctx.events has no answer on a cluster: the history of the workflow has the events")

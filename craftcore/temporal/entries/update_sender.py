@@ -54,7 +54,7 @@ MARK_LENGTH = 16
 class UpdateSender:
     """Sends calls in updates. Calls that come while an update is on its way share the next update.
 
-    Another task may have the same workflow id by then. So an update says whose it is, and its id is of this task alone.
+    Another task may have the same workflow id by then. So an update names its task, and its id is of this task alone.
     """
 
     def __init__(self, entry: OpenEntry) -> None:
@@ -226,5 +226,5 @@ async def wait_unless(is_over: Callable[[], bool], seconds: float) -> None:
 
 
 def is_done(call: JournalCall) -> bool:
-    """Return whether a call says that an action was done."""
+    """Return whether a call reports that an action was done."""
     return call.outcome is not None and call.outcome.status == "DONE"

@@ -108,7 +108,7 @@ async def _read_event(reader: HistoryReader, event: HistoryEvent, converter: Dat
             reader.confirm(at, updated.meta.update_id, answers, failure)
         case Kind.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED:
             signaled = event.workflow_execution_signaled_event_attributes
-            reader.hear(at, signaled.signal_name, await decode(signaled.input.payloads))
+            reader.take_signal(at, signaled.signal_name, await decode(signaled.input.payloads))
         case Kind.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED:
             reader.add(at, "CANCEL_REQUESTED", {})
         case Kind.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED:

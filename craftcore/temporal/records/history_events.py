@@ -55,7 +55,7 @@ class Operation:
 
 @dataclass(slots=True, kw_only=True)
 class TaskHistory:
-    """All that the history of a task says. `end` None: it is live."""
+    """The content of the history of a task. `end` None: it is live."""
 
     start: dict[str, Any] = field(default_factory=dict)
     started_at: float = 0.0
@@ -162,7 +162,7 @@ class HistoryReader:
                 details = {"decision": decision, "reference": reference, "action_name": self._actions.get(key)}
                 self._add_operation(at, by, "activity resolve", key, _get_note(rest), details)
 
-    def hear(self, at: float, name: str, given: list[Any]) -> None:
+    def take_signal(self, at: float, name: str, given: list[Any]) -> None:
         """Take a signal that has arrived."""
         match name:
             case "deliver":

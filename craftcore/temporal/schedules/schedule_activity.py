@@ -23,7 +23,7 @@ class ScheduleActivity:
     async def move(self, call: ScheduleCall, book: ScheduleBook, now: float) -> ScheduleMove:
         """Return what is to be done.
 
-        A task tells its schedule that it has ended. One that was ended by force does not, so a schedule that would wait
+        A task signals its end to its schedule. One that was ended by force does not, so a schedule that would wait
         for it looks.
         """
         over = [one for one in book.running if not await is_open(self._client, one)] if is_blocked(book) else []

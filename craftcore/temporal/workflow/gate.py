@@ -47,7 +47,7 @@ class GateWorkflow:
         while not self._is_over:
             self._has_changed = False
             answers = gate_rules.let_pass(self._state)
-            await asyncio.gather(*(self._tell(holder, answer) for holder, answer in answers))
+            await asyncio.gather(*(self._answer(holder, answer) for holder, answer in answers))
             self._watch("tokens", self._return_tokens)
             self._watch("check", self._check)
             if self._has_changed:
@@ -56,7 +56,7 @@ class GateWorkflow:
                 workflow.continue_as_new(args=[start, self._state])
             await workflow.wait_condition(lambda: self._has_changed or self._is_over)
 
-    async def _tell(self, holder: str, answer: Passed) -> None:
+    async def _answer(self, holder: str, answer: Passed) -> None:
         if not await send_signal(holder, "passed", answer):
             gate_rules.forget(self._state, holder, workflow.time())
             self._has_changed = True

@@ -120,7 +120,7 @@ class Ticket:
 
 @dataclass(kw_only=True)
 class Place:
-    """A place that is held. `has_token`: its entry has not said yet that it started."""
+    """A place that is held. `has_token`: its entry has not reported its start yet."""
 
     run: str
     entry: int

@@ -66,7 +66,7 @@ def enter(state: GateState, call: EnterCall, now: float) -> None:
     if place is not None:
         if place.entry >= call.entry:
             return
-        _count_start(state, place, now)  # it may have started, and died before it said so
+        _count_start(state, place, now)  # it may have started, and died before it reported it
     if ticket is None:
         if len(state.tickets) >= WAITING_MAX and place is None:
             return

@@ -15,10 +15,11 @@ ROLLOVER = "rollover:"
 
 ACTIVITY = "craftcore.turn"
 TASK_LOOK = "craftcore.task_look"
-HANDED_BACK = "handed back"
+
 BEGUN = "begun"
 """The detail in the heartbeats of an entry once its code may have begun."""
 
+HANDED_BACK = "handed back"
 """The move of an entry in which nothing was run: its worker leaves it to others."""
 
 LIMITED = "limited"
@@ -27,7 +28,7 @@ LIMITED = "limited"
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart:
-    """The trigger of a workflow. `parent` and the schedule learn its end. `workflow` empty: the app chooses later."""
+    """The trigger of a workflow. `parent` and the schedule receive its end. `workflow` empty: the app chooses later."""
 
     workflow: str
     payload_json: str
@@ -58,7 +59,7 @@ class TaskStart:
     """The limits of a gate that the task starts, as in GateStart."""
 
     def make_announcement(self, *, holder: str, mark: str, is_first: bool = False) -> Announcement:
-        """Return how the gate of its session learns of it, before it is emitted."""
+        """Return its announcement to the gate of its session, before it is emitted."""
         return Announcement(
             holder=holder,
             mark=mark,

@@ -166,7 +166,7 @@ class TaskWorkflow:
             if end is not None:
                 await self._gates.leave(end)
             if workflow.cancellation_reason() is not None and (end is None or end.goes_on):
-                return make_cancelled_end()  # its entry did not hear of that, or its worker died
+                return make_cancelled_end()  # the cancel did not reach its entry, or its worker died
             if end is None:
                 if (over := await self._settle_crash()) is not None:
                     return over
@@ -241,7 +241,7 @@ class TaskWorkflow:
         self._calls_until = max(self._calls_until, until)
 
     def _count_crash(self, *, has_begun: bool = True) -> None:
-        """Count that the worker of the last entry died. Only an entry that follows a crash says whether its code
+        """Count that the worker of the last entry died. Only an entry that follows a crash reports whether its code
         `has_begun`; before that it cannot be to blame."""
         state = self._state
         state.crashes += 1
@@ -260,8 +260,9 @@ class TaskWorkflow:
         """Return the end of a task that kills its workers; None: it is entered again.
 
         The cluster sees a worker that it cannot reach as a dead one. So an outage of the server could bury tasks that
-        did nothing. A worker that outlives its entry says so as soon as it can, and that entry does not count. The task
-        waits before its last entry and before its end, so that the workers have time to say it, and an outage to pass.
+        did nothing. A worker that outlives its entry reports it as soon as it can, and that entry does not count. The
+        task waits before its last entry and before its end, so that the workers have time to report, and an outage to
+        pass.
         One file allows three crashes, because a suspect runs alone there. Here others run beside it, so it has ten:
         with five, one of 81 innocent tasks failed under a hundred kills.
         """
@@ -274,7 +275,7 @@ class TaskWorkflow:
         return task_moves.make_poison_end(crashes)
 
     async def _settle(self, end: EntryEnd) -> TaskEnd | None:
-        """Move the task as its settlement says. Return its end; None: it goes on."""
+        """Move the task by its settlement. Return its end; None: it goes on."""
         move = task_moves.settle(self._state, end, workflow.time())
         if end.move == LIMITED:
             await self._gates.take_limits(end.limits or [])
@@ -349,7 +350,7 @@ class TaskWorkflow:
         return any(one.is_open for one in self._state.acts.values())
 
     async def _report_end(self, end: TaskEnd) -> None:
-        """Tell the parent or the schedule, and cancel the children that end with this task."""
+        """Signal the end to the parent or the schedule, and cancel the children that end with this task."""
         end_text = write_task_end(end.status, end.result_json, end.error_code, end.error_message)
         schedule_id = self._start.schedule_id
         for waiting in (self._start.parent, None if schedule_id is None else workflow_id_of_schedule(schedule_id)):

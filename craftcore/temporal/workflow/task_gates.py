@@ -41,7 +41,7 @@ UNDISTURBED = "tells its gates undisturbed"
 T = TypeVar("T")
 
 ASK_AGAIN = timedelta(minutes=10)
-"""How often a task that waits tells its gate so again: the gate may have been full, or ended by an operator."""
+"""How often a task that waits asks its gate again: the gate may have been full, or ended by an operator."""
 
 
 class TaskGates:
@@ -96,7 +96,7 @@ class TaskGates:
         """Pass these from now on, which the app declares, and none of the earlier ones."""
         kept = [limit.id for limit in [*self._lane(), *limits]]
         for gate in [gate for gate in self._state.gates if gate not in kept]:
-            await self._tell_if_there(gate, "leave", LeaveCall(holder=self._id))
+            await self._signal_if_open(gate, "leave", LeaveCall(holder=self._id))
             del self._state.gates[gate]
         self._state.limits = limits
 
@@ -119,18 +119,18 @@ class TaskGates:
                 await self._emit_again(start)
 
     async def announce(self, workflow_id: str, start: TaskStart, *, is_first: bool = False) -> Announcement | None:
-        """Tell the gate of its session that a trigger is about to be emitted. None: it is of no session."""
+        """Signal to the gate of its session that a trigger is emitted next. Return None for a trigger of no session."""
         if start.session_id is None:
             return None
         call = start.make_announcement(holder=workflow_id, mark=str(workflow.uuid4()), is_first=is_first)
-        await self._tell(self._limit_of(start.session_id), "announce", call)
+        await self._signal_gate(self._limit_of(start.session_id), "announce", call)
         return call
 
     async def withdraw(self, start: TaskStart, call: Announcement | None) -> None:
-        """Tell it that nothing was emitted."""
+        """Signal to the gate that nothing was emitted."""
         if call is not None and start.session_id is not None:
             gate = self._limit_of(start.session_id).id
-            await self._tell_if_there(gate, "withdraw", call.holder, call.mark)
+            await self._signal_if_open(gate, "withdraw", call.holder, call.mark)
 
     @property
     def _id(self) -> str:
@@ -165,7 +165,7 @@ class TaskGates:
             return answer is not None and answer.run == run and answer.entry == number
 
         while not is_answered():
-            await self._tell(limit, "enter", call)
+            await self._signal_gate(limit, "enter", call)
             if workflow.cancellation_reason() is not None:  # it came with the signal, which no cancel ends
                 raise asyncio.CancelledError
             try:
@@ -177,7 +177,7 @@ class TaskGates:
     async def _deliver(self, task: str) -> bool:
         """Send the message to this task. False: it has ended."""
         mail = Mail(event=MESSAGE, payload_json=self._start.payload_json, sent_by=None, start=self._start)
-        return await self._tell_if_there(task, "deliver", mail)
+        return await self._signal_if_open(task, "deliver", mail)
 
     async def _emit_again(self, start: TaskStart) -> None:
         """Emit a message again. It comes before all others of its session."""
@@ -189,14 +189,14 @@ class TaskGates:
         gates = self._state.gates
         ids = [limit.id for limit in self._lane()] if not stays else []  # it may know of a task that is elsewhere
         for gate in dict.fromkeys([*ids, *gates]):
-            await self._tell_if_there(
+            await self._signal_if_open(
                 gate, "leave", LeaveCall(holder=self._id, stays=stays, takes_message=takes_message)
             )
         gates.clear()
 
-    async def _tell(self, limit: GateLimit, signal: str, *args: Any) -> None:
+    async def _signal_gate(self, limit: GateLimit, signal: str, *args: Any) -> None:
         """Send a signal to a gate, which is started when it is not there."""
-        while not await self._tell_if_there(limit.id, signal, *args):
+        while not await self._signal_if_open(limit.id, signal, *args):
             await _run_undisturbed(self._start_gate(limit))
 
     async def _start_gate(self, limit: GateLimit) -> None:
@@ -217,7 +217,7 @@ class TaskGates:
         except WorkflowAlreadyStartedError:
             pass
 
-    async def _tell_if_there(self, workflow_id: str, signal: str, *args: Any) -> bool:
+    async def _signal_if_open(self, workflow_id: str, signal: str, *args: Any) -> bool:
         return await _run_undisturbed(send_signal(workflow_id, signal, *args))
 
 

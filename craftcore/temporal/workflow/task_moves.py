@@ -60,7 +60,7 @@ def make_task(
 
 
 def settle(state: TaskState, end: EntryEnd, now: float) -> NextMove:
-    """Move a task as the settlement of its entry says."""
+    """Move a task by the settlement of its entry."""
     state.handed_back_since = end.handed_back_since
     if end.move not in (LIMITED, HANDED_BACK):  # something was run
         state.is_interrupted = end.status == "PENDING" and end.gives_back and end.not_before is None

@@ -1,4 +1,4 @@
-"""The heartbeats of one entry, and what the cluster says to them.
+"""The heartbeats of one entry, and the answers of the cluster.
 
 The SDK sends a heartbeat at some time and does not say whether it has arrived. A worker must know: once no heartbeat
 was acknowledged for the timeout, the cluster may have given its entry to another worker. So these are sent directly.
@@ -7,7 +7,6 @@ was acknowledged for the timeout, the cluster may have given its entry to anothe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
 
@@ -15,12 +14,12 @@ from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
 from temporalio.service import RPCError
 
 from craftcore.clock import Clock
+from craftcore.engine.attempt import Attempt
 from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.messages import BEGUN
 
-BEATS = 3
+HEARTBEATS = 3
 """Heartbeats within the time after which a silent worker is dead."""
-
 
 RETRY_SECONDS = 0.5
 
@@ -34,7 +33,7 @@ class Answer(Enum):
     LOST = 4
 
 
-class Pulse:
+class Heartbeats:
     """Heartbeats of one entry. `timeout`: seconds after which the cluster gives it up.
 
     Its time goes on while the machine is suspended, as that of the cluster does.
@@ -50,14 +49,14 @@ class Pulse:
         self.details: tuple[str, ...] = ()
         """The details of each heartbeat."""
         self.is_refused = False
-        """The cluster has said that it gave the entry up."""
+        """The cluster has answered that it gave the entry up."""
 
     @property
     def wait(self) -> float:
         """Return the seconds until the next heartbeat, or until the entry may be given up."""
         left = self._sent_at + self._timeout - self._clock.boot_time()
-        beat = self._timeout / BEATS
-        return min(beat, left) if left > 0 else beat
+        interval = self._timeout / HEARTBEATS
+        return min(interval, left) if left > 0 else interval
 
     def may_be_lost(self) -> bool:
         """Return whether the cluster may have given the entry up. Any thread may ask."""
@@ -93,11 +92,11 @@ class Pulse:
         self._sent_at = sent_at
         return Answer.OURS
 
-    async def mark_begun(self, is_stopped: Callable[[], bool]) -> None:
+    async def mark_begun(self, attempt: Attempt) -> None:
         """Let the cluster know that the code of the entry begins now, before it does. It is sent until the cluster has
         accepted it, or the entry is stopped. On the loop of the user's code."""
         self.details = (BEGUN,)
-        while not (is_stopped() or self.may_be_lost()):
+        while attempt.stopped_by is None and not self.may_be_lost():
             try:
                 await self._handle.heartbeat(*self.details, rpc_timeout=timedelta(seconds=self._timeout))
                 return
