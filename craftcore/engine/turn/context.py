@@ -226,18 +226,18 @@ class TaskContext(RecordedCalls, Generic[S]):
     """
 
     def __init__(
-        self, attempt: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+        self, run: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
     ) -> None:
-        assert attempt.entry is not None, attempt.claim
+        assert run.entry is not None, run.claim
         super().__init__(turn)
-        self._entry = attempt.entry
+        self._entry = run.entry
         self.state: S | None = state
         self.trigger = trigger
-        self.task_id = attempt.entry.task.id
-        self.turn = attempt.entry.task.turn
-        self.attempt = attempt.claim.attempts
-        self.execution_id = attempt.record.id
-        self.resume: Resume = attempt.entry.resume
+        self.task_id = run.entry.task.id
+        self.turn = run.entry.task.turn
+        self.attempt = run.claim.attempts
+        self.execution_id = run.record.id
+        self.resume: Resume = run.entry.resume
         self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
 
     @cached_property
