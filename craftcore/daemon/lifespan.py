@@ -32,7 +32,7 @@ from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.failure import sole_exception
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits.restart import put_back_undeclared, restore_rate_history
-from craftcore.engine.scheduler import say_ticked
+from craftcore.engine.scheduler import log_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import Failpoint, hit
 from craftcore.log import get_logger
@@ -195,7 +195,7 @@ def _boot(
                 for origin, specs in declared.items()
                 for put in core.schedules.declare(tx, origin, specs, elsewhere=everywhere)
             ]
-            tx.after_commit(say_ticked, core.ticks.fire_startup(tx, held=boot.held or boot.safe_mode))
+            tx.after_commit(log_ticked, core.ticks.fire_startup(tx, held=boot.held or boot.safe_mode))
             if (wrong := notify(tx, app, core.triggers, boot)) is not None:
                 tx.after_commit(log.error, "restart_notice.refused", reason=wrong)
             return boot

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import anyio
 
+from craftcore.clock import utc_iso
 from craftcore.engine.turn.turn_state import TurnState
 from craftcore.executions.recorder import Record, Routed
+from craftcore.log import get_logger
 from craftcore.results.own_work import CURRENT_CODE
 from craftcore.tasks.model import Entry
 from craftcore.tasks.outcomes import Move
-from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import Outcome
+from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.settlement import EXPECTED, Failed, Outcome, SettleFacts
+
+log = get_logger(__name__)
 
 Why = Literal["cancelled", "shutdown", "parked"]
 
@@ -134,3 +138,41 @@ class Attempt:
             self.is_left_behind = True
             for let_go in self.on_shutdown:
                 let_go()
+
+
+def log_settled(attempt: Attempt, move: SettleFacts, logs_successes: bool) -> None:
+    """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
+    the work."""
+    if move.status == TriggerStatus.DONE:
+        if logs_successes:
+            log.info("trigger.done", **_subject(attempt), attempt=attempt.claim.attempts, reason=move.reason)
+        return
+    if move.gives_back:
+        log.info("trigger.released", trigger=attempt.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
+        return
+    facts = {
+        **_subject(attempt),
+        "attempt": attempt.claim.attempts,
+        "status": move.status,
+        "reason": move.reason,
+        "error": move.error_message,
+        "not_before": utc_iso(move.not_before),
+        **_exception_fields(attempt.outcome),
+    }
+    if move.reason == EXPECTED:
+        log.info("trigger.settled", **facts)
+    else:
+        log.warning("trigger.retried" if move.status == TriggerStatus.PENDING else "trigger.settled", **facts)
+
+
+def _subject(attempt: Attempt) -> dict[str, Any]:
+    """Return the trigger, its workflow, and its schedule where it has one."""
+    workflow = attempt.claim.workflow if attempt.routed is None else attempt.routed.workflow
+    schedule = {} if attempt.claim.schedule_id is None else {"schedule": attempt.claim.schedule_id}
+    return {"trigger": attempt.claim.id, "workflow": workflow, **schedule}
+
+
+def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
+    """Return the type of an exception of user code, and where it was raised."""
+    details = outcome.details if isinstance(outcome, Failed) else {}
+    return {name: details[name] for name in ("exception_type", "where") if name in details}

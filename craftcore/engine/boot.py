@@ -99,9 +99,9 @@ def boot(
     epoch = (last["epoch"] if last else 0) + 1
     mark = call_mark(tx)
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
-    unsaid = seen if last is not None and _was_end_unrecorded(last, seen) else None
-    if unsaid is not None:
-        end_epoch(tx, unsaid.epoch, unsaid.ended_at)
+    unrecorded = seen if last is not None and _was_end_unrecorded(last, seen) else None
+    if unrecorded is not None:
+        end_epoch(tx, unrecorded.epoch, unrecorded.ended_at)
     if seen is not None and (behind := _restored_reason(seen, epoch, mark)) is not None:
         epoch = max(epoch, seen.epoch + 1)
         mark = _catch_up(tx, mark, seen)
@@ -123,9 +123,9 @@ def boot(
     )
     ExecutionStore().head(tx)  # what this daemon runs could not be settled without it
     in_doubt = acts.mark_interrupted(tx)  # before anything ends the tasks, which are asked about then
-    if unsaid is not None:  # what it could not hand back itself was in no crash
-        Recorder().release_open(tx, unsaid.epoch, SHUT_DOWN)
-        claims.release_epoch(tx, unsaid.epoch)
+    if unrecorded is not None:  # what it could not hand back itself was in no crash
+        Recorder().release_open(tx, unrecorded.epoch, SHUT_DOWN)
+        claims.release_epoch(tx, unrecorded.epoch)
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)
     resumed = contract.resume(tx, epoch)
     replace_workflows(tx, workflows, epoch)
@@ -136,7 +136,7 @@ def boot(
         reclaimed=reclaimed,
         resumed=resumed,
         in_doubt=in_doubt,
-        clean=last is None or last["ended_at"] is not None or unsaid is not None,
+        clean=last is None or last["ended_at"] is not None or unrecorded is not None,
         held=get_fact(tx, "held"),
         safe_mode=(safe_mode := get_fact(tx, "safe_mode")),
         begins_safe_mode=safe_mode is not None and not was_safe,

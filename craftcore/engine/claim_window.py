@@ -11,7 +11,7 @@ from craftcore.triggers.settlement import must_run_alone
 Rank = tuple[float, int, int]
 
 
-class TriggerQueue:
+class ClaimWindow:
     """A heap of claims and the lanes that are taken.
 
     A lane is taken from the moment one of its triggers enters the window until that one is settled:
@@ -69,7 +69,7 @@ class TriggerQueue:
         return min((entry for entry in self._heap if not entry[1].crash_count), default=(None, None))[1]
 
     def pop(self, claim: Claim) -> Claim:
-        """Take this one out. Its lane stays taken until `free`."""
+        """Take this one out. Its lane stays taken until `release_lane`."""
         self._suspects -= must_run_alone(claim)
         if self._heap[0][1] is claim:
             heapq.heappop(self._heap)

@@ -23,11 +23,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt import Attempt, log_settled
 from craftcore.engine.attempt_commits import AttemptBatches, AttemptCommits, Settled
-from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.claim_window import ClaimWindow
 from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.engine_log import log_settled
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault, report
@@ -61,7 +60,7 @@ class Consumer:
         writer: Writer,
         attempts: AttemptCommits,
         commits: DurableCommits,
-        queue: TriggerQueue,
+        window: ClaimWindow,
         feeder: Feeder,
         runner: Runner,
         events: EngineEvents,
@@ -77,7 +76,7 @@ class Consumer:
         self._logs_successes = services.config.log.successes
         self._loop = get_current_loop()
         self.exclusive = ExclusiveRun(self.wake, services.clock.now, is_bounded=self._concurrency > 1)
-        self.slots = Slots(queue, self.exclusive, self._concurrency)
+        self.slots = Slots(window, self.exclusive, self._concurrency)
         self._shortages = runner.shortages
         self._shortages.on_end = self.wake
         self._batches = AttemptBatches(
@@ -162,7 +161,7 @@ class Consumer:
         """Take a slot, if no claim is on its way to the window. Not beside a look, which may take back claims that the
         engine does not know yet."""
         feeder = self._feeder
-        is_first = not (self._claims_in_emit or feeder.is_looking or feeder.is_heartbeat_postponed)
+        is_first = not (self._claims_in_emit or feeder.is_polling or feeder.is_heartbeat_postponed)
         return is_first and self._may_start() and self.slots.reserve_new()
 
     async def _emit_into_window(self, row: NewTrigger) -> None:

@@ -11,11 +11,12 @@ import anyio
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits, Settled
-from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.claim_window import ClaimWindow
 from craftcore.engine.client import EngineClient
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd, grace_left
+from craftcore.engine.events import Observer, Unobserved
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.limits.shortages import Shortages
@@ -23,11 +24,10 @@ from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop.blocked_loop import blocked_loop_warning
 from craftcore.engine.loop.loop_end import loop_end
-from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
-from craftcore.engine.turn.stall_watch import Progress
+from craftcore.engine.turn.stall_watch import StallWatch
 from craftcore.engine.turn.turn import TurnServices
 from craftcore.engine.workers.encoded import require_small
 from craftcore.engine.workers.thread_pool import ThreadPool
@@ -85,13 +85,13 @@ class Engine:
         self._workers = WorkerPool(config.daemon.worker_processes)
         self._threads = ThreadPool(get_current_loop(), config.daemon.concurrency)
         self._step_threads = ThreadPool(get_current_loop(), STEP_THREADS)
-        self._queue = TriggerQueue(services.claims.rank)
+        self._window = ClaimWindow(services.claims.rank)
         self.limits = Limits(app.workflows.values(), app.by_source)
         recorder = Recorder(
             response_max_bytes=config.records.response_max_bytes, overdue_after=config.triggers.overdue_after
         )
         commits = DurableCommits(writer, Corruption(services.tasks, services.claims))
-        self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
+        self.feeder = Feeder(services, commits, self._window, self.limits, self, epoch=epoch)
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
         self.results = ResultWaits(services, get_current_loop())
         schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
@@ -113,10 +113,10 @@ class Engine:
         self._runner = Runner(
             app, turn_services, self._threads, config, services.database.real_path, Shortages(services.clock)
         )
-        self.progress = Progress(self._running_attempts, turn_services)
+        self.stall_watch = StallWatch(self._running_attempts, turn_services)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(
-            app, services, writer, attempts, commits, self._queue, self.feeder, self._runner, self, epoch=epoch
+            app, services, writer, attempts, commits, self._window, self.feeder, self._runner, self, epoch=epoch
         )
         self.requests = EngineClient(
             app, services, writer, self.accept, self.feeder, self.consumer, self.results, schedule_rules, self
@@ -153,7 +153,7 @@ class Engine:
                 self.feeder.feed,
                 self.consumer.consume,
                 self.consumer.settle,
-                self.progress.watch,
+                self.stall_watch.watch,
                 self.consumer.exclusive.watch,
                 self._runner.shortages.watch,
                 self.results.serve,
@@ -246,8 +246,8 @@ class Engine:
     @property
     def is_idle(self) -> bool:
         """Nothing is claimed, nothing runs, and the last looks left nothing behind that may fire or be claimed."""
-        saw_all = self.scheduler.saw_all and self.feeder.saw_all and not self.feeder.is_looking
-        return saw_all and not len(self._queue) and self.consumer.is_idle
+        is_drained = self.scheduler.is_drained and self.feeder.is_drained and not self.feeder.is_polling
+        return is_drained and not len(self._window) and self.consumer.is_idle
 
     async def _drain(self) -> None:
         with anyio.move_on_after(grace_left(self._grace, self.writer.group_commit.flushes.longest)):
@@ -274,7 +274,7 @@ class Engine:
     @property
     def held_claims(self) -> list[Claim]:
         """Every claim in the window, and those taken out of it that are not settled."""
-        return [*self._queue.claims(), *self.consumer.held_claims()]
+        return [*self._window.claims(), *self.consumer.held_claims()]
 
     @property
     def running_claims(self) -> list[Claim]:

@@ -1,4 +1,4 @@
-"""Events of the engine's loops, and the questions that the loops ask about each other."""
+"""Events of the engine's loops: for the engine, which implements `EngineEvents`, and for an observer that counts."""
 
 from __future__ import annotations
 
@@ -51,3 +51,36 @@ class EngineEvents(Protocol):
     @property
     def running_claims(self) -> Sequence[Claim]:
         """The claims that have started and are not settled."""
+
+
+class Observer(Protocol):
+    """A counter of events. It learns of each one once it is on disk, on the loop's thread. Nothing waits for it, and it
+    raises nothing."""
+
+    def on_booted(self) -> None:
+        """Count a boot: the claims of earlier daemons were taken back."""
+
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
+        """Count a settled attempt, or one whose settle was refused."""
+
+    def on_ticked(self, ticked: Ticked) -> None:
+        """Count a tick of the schedules."""
+
+    def on_flushed(self, items: int, seconds: float) -> None:
+        """Count a commit: the number of its items, and the seconds of its flush."""
+
+
+class Unobserved:
+    """An observer that counts nothing."""
+
+    def on_booted(self) -> None:
+        return
+
+    def on_settled(self, attempt: Attempt, answer: Settled | Exception) -> None:
+        return
+
+    def on_ticked(self, ticked: Ticked) -> None:
+        return
+
+    def on_flushed(self, items: int, seconds: float) -> None:
+        return

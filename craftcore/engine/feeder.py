@@ -16,14 +16,14 @@ from typing import NamedTuple
 import anyio
 
 from craftcore.engine.attempt import Attempt
-from craftcore.engine.claim_window import TriggerQueue
+from craftcore.engine.claim_window import ClaimWindow
 from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.engine_log import log_hold_changes
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_candidate_store import Budget
@@ -33,6 +33,8 @@ from craftcore.triggers.limit_keys import KeyAnswer, KeyRequest
 from craftcore.triggers.model import Claim, NewTrigger, TriggerSource
 from craftcore.triggers.settlement import Failed
 from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, read_holds
+
+log = get_logger(__name__)
 
 URGENT_LIMIT = 16
 """How many that rank before the worst of a full window are claimed at once."""
@@ -53,15 +55,15 @@ class ClaimRequest(NamedTuple):
 class FeedResult(NamedTuple):
     """The result of one poll of the table. `holds`: what may not be claimed. `keys`: what the limits by key found."""
 
-    window: ClaimResult
+    claimed: ClaimResult
     cancel_requests: list[int]
     holds: StartHolds
     keys: KeyAnswer | None
 
 
 class Feeder:
-    """Claims for one engine. `polls`: how often it looked. `saw_all`: the last look took all that it might take, and no
-    bell rang since. `is_looking`: a poll is on its way, and the engine does not hold its claims yet.
+    """Claims for one engine. `polls`: how often it polled. `is_drained`: the last poll took all that it might take, and
+    no bell rang since. `is_polling`: a poll is on its way, and the engine does not hold its claims yet.
 
     `starting`: the IDs of triggers on their way to a commit that accepts and starts them. Their claims are not known
     yet. `is_heartbeat_postponed`: it waits for them, because it would take such claims back."""
@@ -70,7 +72,7 @@ class Feeder:
         self,
         services: Services,
         commits: DurableCommits,
-        queue: TriggerQueue,
+        window: ClaimWindow,
         limits: Limits,
         events: EngineEvents,
         *,
@@ -82,7 +84,7 @@ class Feeder:
         self._claim_batch = services.config.triggers.claim_batch
         self._poll_seconds = services.config.daemon.poll_seconds
         self._commits = commits
-        self._queue = queue
+        self._window = window
         self._limits = limits
         self._events = events
         self._epoch = epoch
@@ -97,12 +99,12 @@ class Feeder:
         self._heartbeat_at = 0.0
         self.paused = False
         self.holds = NOTHING_HELD
-        self._looked = anyio.Event()
-        self.polls, self.saw_all, self.is_looking = 0, False, False
+        self._has_polled = anyio.Event()
+        self.polls, self.is_drained, self.is_polling = 0, False, False
 
     def ring(self) -> None:
         """Wake the feeder after a change of the table."""
-        self.saw_all = False
+        self.is_drained = False
         self._rung.set()
 
     def request_reclaim(self) -> None:
@@ -112,7 +114,7 @@ class Feeder:
 
     async def wait_for_first_poll(self) -> None:
         """Wait until the table was looked at for the first time: only then is it known whether the engine is held."""
-        await self._looked.wait()
+        await self._has_polled.wait()
 
     def notify_due(self, due_at: float) -> None:
         """Poll no later than that moment, when a trigger will be due."""
@@ -128,12 +130,12 @@ class Feeder:
         """Return whether a new trigger may be claimed on emit. It must be plain and due, and its workflow has no limit.
         The window has a slot beside the `reserved` ones, and holds all earlier due triggers."""
         return (
-            self.saw_all
+            self.is_drained
             and not self.paused
             and not self.holds
             and row.is_plain
             and self._limits.workflow_of(row) is None
-            and len(self._queue) + reserved < self._claim_batch
+            and len(self._window) + reserved < self._claim_batch
             and row.due_at <= self._clock.now()
         )
 
@@ -154,29 +156,29 @@ class Feeder:
 
     def notify_slot_freed(self) -> None:
         """Wake the feeder: the window has a free slot."""
-        if self._more and len(self._queue) <= self._claim_batch // 2:
+        if self._more and len(self._window) <= self._claim_batch // 2:
             self._more = False
             self._rung.set()
 
     async def feed(self) -> None:
-        """Look, claim, sleep; until cancelled."""
+        """Poll, claim, sleep; until cancelled."""
         while True:
             self._rung = anyio.Event()
-            self._next_due = math.inf  # what becomes due while the look is on its way must ring: it may miss that
-            want = self._claim_request()
-            self.is_looking = True
-            look: FeedResult = await self._commits.commit(self._look, want)
+            self._next_due = math.inf  # what becomes due while the poll is on its way must ring: it may miss that
+            request = self._claim_request()
+            self.is_polling = True
+            result: FeedResult = await self._commits.commit(self._poll, request)
             hit(Failpoint.CLAIM_COMMITTED)
-            self.is_looking = False
-            self._take(want, look)
-            if strangers := list(self._unpushable):
-                await self._commits.commit(self._claims.release_unstarted, strangers)
-                del self._unpushable[: len(strangers)]
+            self.is_polling = False
+            self._take(request, result)
+            if unpushable := list(self._unpushable):
+                await self._commits.commit(self._claims.release_unstarted, unpushable)
+                del self._unpushable[: len(unpushable)]
                 self.ring()  # others may have their lanes now, and their places
             await self._fail_unfit()
             self._token_at = self.next_token_at()
-            if want.limit > 0 and look.holds.everything is None:
-                # The window may have emptied while the look was on its way, and nothing may start again.
+            if request.limit > 0 and result.holds.everything is None:
+                # The window may have emptied while the poll was on its way, and nothing may start again.
                 self.notify_slot_freed()
             await self._sleep()
 
@@ -190,8 +192,8 @@ class Feeder:
                 (claim.seq, claim.lease_token)
                 for claim in chain(self._events.held_claims, self._unpushable, (each for each, _ in self._unfit))
             )
-        free = self._claim_batch - len(self._queue)
-        lanes = self._queue.busy_lanes
+        free = self._claim_batch - len(self._window)
+        lanes = self._window.busy_lanes
         events, now = self._events, self._clock.boot_time()
         budget = self._limits.budget(events.held_claims, events.running_claims, now)
         if self.paused or free <= -self._claim_batch:
@@ -199,53 +201,53 @@ class Feeder:
         keys = self._limits.keys.begin_look(events.held_claims, events.running_claims, now)
         if free > 0:
             return ClaimRequest(free, None, lanes, held, budget, keys)
-        return ClaimRequest(URGENT_LIMIT, self._queue.worst, lanes, held, budget, keys)
+        return ClaimRequest(URGENT_LIMIT, self._window.worst, lanes, held, budget, keys)
 
-    def _look(self, tx: Transaction, want: ClaimRequest) -> FeedResult:
+    def _poll(self, tx: Transaction, request: ClaimRequest) -> FeedResult:
         """Poll the table once, on the thread of the writer."""
-        if want.held is not None:
-            if want.held:
+        if request.held is not None:
+            if request.held:
                 self._claims.extend_leases(tx, self._epoch)
-            self._claims.reclaim_strays(tx, self._epoch, want.held)
+            self._claims.reclaim_strays(tx, self._epoch, request.held)
         holds = read_holds(tx)
-        window, keys = self._keyed.claim(
+        claimed, keys = self._keyed.claim(
             tx,
-            want.keys,
+            request.keys,
             epoch=self._epoch,
-            limit=want.limit,
-            busy_lanes=want.busy_lanes,
-            before_rank=want.before_rank,
+            limit=request.limit,
+            busy_lanes=request.busy_lanes,
+            before_rank=request.before_rank,
             holds=holds,
-            budget=self._limits.close_workflows(want.budget, holds.workflows),
+            budget=self._limits.close_workflows(request.budget, holds.workflows),
         )
-        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), holds, keys)
+        return FeedResult(claimed, self._claims.cancel_requests(tx, self._epoch), holds, keys)
 
-    def _take(self, want: ClaimRequest, look: FeedResult) -> None:
+    def _take(self, request: ClaimRequest, result: FeedResult) -> None:
         """Push what was claimed. A claim whose lane a router took in the meantime is handed back."""
         self.polls += 1
-        self._looked.set()
-        window = look.window
-        self._unpushable += [claim for claim in window.claims if not self._push(claim)]
-        if self._limits.keys.end_look(look.keys, self._events.held_claims, self._events.running_claims):
+        self._has_polled.set()
+        claimed = result.claimed
+        self._unpushable += [claim for claim in claimed.claims if not self._push(claim)]
+        if self._limits.keys.end_look(result.keys, self._events.held_claims, self._events.running_claims):
             self.ring()
-        self._more = window.more
-        may_take = want.limit > 0 and look.holds.everything is None
-        self.saw_all = not (window.more and may_take) and not self._rung.is_set()
-        if window.next_due is not None:
-            self._next_due = min(self._next_due, window.next_due)
-        if look.holds != self.holds:
-            self._apply_holds(look.holds)
-        if window.claims:
+        self._more = claimed.more
+        can_claim = request.limit > 0 and result.holds.everything is None
+        self.is_drained = not (claimed.more and can_claim) and not self._rung.is_set()
+        if claimed.next_due is not None:
+            self._next_due = min(self._next_due, claimed.next_due)
+        if result.holds != self.holds:
+            self._apply_holds(result.holds)
+        if claimed.claims:
             self._events.on_claimed()
-        if look.cancel_requests:
-            self._events.on_cancel_requests(look.cancel_requests)
+        if result.cancel_requests:
+            self._events.on_cancel_requests(result.cancel_requests)
 
     def _apply_holds(self, holds: StartHolds) -> None:
         """Take what is held now out of the window, to be given back, and log the change."""
         before, self.holds = self.holds, holds
-        for claim in self._queue.claims():
+        for claim in self._window.claims():
             if self._is_held(claim):
-                self._unpushable.append(self._queue.take_out(claim))
+                self._unpushable.append(self._window.take_out(claim))
         log_hold_changes(before, holds)
 
     def _push_unless_held(self, claim: Claim) -> bool:
@@ -261,14 +263,14 @@ class Feeder:
         return bool(holds) and holds.is_held(claim.source, self._limits.find_workflow(claim), claim.schedule_id)
 
     def may_claim_turn(self, workflow: str | None) -> bool:
-        """Return whether the next turn of a task may be claimed at its birth: nothing holds it, as of the last look."""
+        """Return whether the next turn of a task may be claimed at its birth: nothing holds it, as of the last poll."""
         is_held = bool(self.holds) and self.holds.is_held(TriggerSource.CONTINUATION, workflow, None)
         return not (self.paused or is_held)
 
     def _push(self, claim: Claim) -> bool:
         """Return whether the window takes it. A claim that meets an error of craftcore there fails at once."""
         try:
-            return self._queue.push(claim)
+            return self._window.push(claim)
         except Exception as error:
             report(claim, "queue", error)
             self._unfit.append((claim, fault(error, "queue")))
@@ -295,3 +297,15 @@ class Feeder:
         )
         with anyio.move_on_after(max(0.0, min(waits))):
             await self._rung.wait()
+
+
+def log_hold_changes(before: StartHolds, after: StartHolds) -> None:
+    """Log which holds stand that did not before, and which were released."""
+    if after.everything is not None and after.everything != before.everything:
+        log.warning("engine.held", reason=after.everything)
+    elif before.everything is not None and after.everything is None:
+        log.warning("engine.released")
+    if after.safe_mode != before.safe_mode:
+        log.warning("engine.safe_mode", reason=after.safe_mode or "released")
+    for target in before.targets.keys() ^ after.targets.keys():
+        log.warning("engine.hold", target=str(target), reason=after.targets.get(target, "released"))

@@ -27,7 +27,7 @@ CLOCK_SEEN_SECONDS = 900.0
 """How often the time is stored for the next boot: far less than what a clock may go back unnoticed."""
 
 
-class Seen(NamedTuple):
+class ClockState(NamedTuple):
     """The clocks, as a tick of the schedules receives them. `latest`: the furthest the wall clock has been since this
     boot."""
 
@@ -57,14 +57,14 @@ class Scheduler:
         self.paused = False
         self.held = False
         """Schedules wait: for a person, or for the clock to be back where it was."""
-        self.looks = 0
-        """How often it looked."""
-        self.saw_all = False
-        """The last look accounted for all that had come, and no bell rang since."""
+        self.polls = 0
+        """How often it polled."""
+        self.is_drained = False
+        """The last poll accounted for all that had come, and no bell rang since."""
 
     def ring(self) -> None:
         """Wake the scheduler: a schedule changed, or a trigger that an occurrence waits for is settled."""
-        self.saw_all = False
+        self.is_drained = False
         self._rung.set()
 
     async def schedule(self) -> None:
@@ -73,37 +73,37 @@ class Scheduler:
             self._rung = anyio.Event()
             ticked: Ticked | None = None
             if not self.paused:
-                seen = self._observe()
-                ticked = await self._commits.commit(self._look, seen)
+                clocks = self._observe()
+                ticked = await self._commits.commit(self._poll, clocks)
                 hit(Failpoint.TICK_COMMITTED)
-                if seen.latest - self._before.wall > BACKWARD_MAX:
+                if clocks.latest - self._before.wall > BACKWARD_MAX:
                     self._latest = self._before.wall  # the table remembers it now, and a person may overrule the table
-                self._say(seen, ticked)
-                if seen.set_back is not None:
+                self._log_tick(clocks, ticked)
+                if clocks.set_back is not None:
                     self._events.on_due(self._before.wall)  # some may be due now
-            self.looks += 1
+            self.polls += 1
             if ticked is not None and ticked.due_at is not None:
                 self._events.on_due(ticked.due_at)
             more = ticked is not None and ticked.more
-            self.saw_all = not more and not self._rung.is_set()
+            self.is_drained = not more and not self._rung.is_set()
             if not more:
                 await self._sleep(None if ticked is None else ticked.next_at)
 
-    def _look(self, tx: Transaction, seen: Seen) -> Ticked | None:
+    def _poll(self, tx: Transaction, clocks: ClockState) -> Ticked | None:
         """Run the tick on the thread of the writer. None when schedules are held."""
-        self._trust.note(tx, self._epoch, seen.change)
-        if seen.set_back is not None and (changed := self._trust.set_back(tx, seen.set_back)):
+        self._trust.note(tx, self._epoch, clocks.change)
+        if clocks.set_back is not None and (changed := self._trust.set_back(tx, clocks.set_back)):
             tx.after_commit(log.warning, "clock.delays_set_back", changed=changed)
-        self._trust.hold_if_behind(tx, self._epoch, seen.latest)
+        self._trust.hold_if_behind(tx, self._epoch, clocks.latest)
         if self._trust.is_held(tx, self._epoch) or get_fact(tx, "held") or get_fact(tx, "safe_mode"):
             return None
         ticked = self._ticks.tick(tx)
-        if ticked.fired or (seen.store and ticked.next_at is not None):
+        if ticked.fired or (clocks.store and ticked.next_at is not None):
             self._trust.store_time(tx)
         hit(Failpoint.TICK_WRITTEN)
         return ticked
 
-    def _observe(self) -> Seen:
+    def _observe(self) -> ClockState:
         """Compare the clocks with what they showed at the last look."""
         now = self._read()
         change = clock_change(self._before, now)
@@ -114,17 +114,17 @@ class Scheduler:
             self._store_at = now.boot_time + CLOCK_SEEN_SECONDS
         back = -change.step if change.step <= -STEP_MIN else 0.0 if self._was_set_back else None
         self._was_set_back = bool(back)
-        return Seen(change, self._latest, store, back)
+        return ClockState(change, self._latest, store, back)
 
-    def _say(self, seen: Seen, ticked: Ticked | None) -> None:
+    def _log_tick(self, clocks: ClockState, ticked: Ticked | None) -> None:
         """Log the steps of the clocks, and the occurrences that did not fire. A schedule that fired has a record."""
-        if seen.change.is_worth_noting:
-            log.warning("clock.moved", step=round(seen.change.step, 3), asleep=round(seen.change.asleep, 3))
+        if clocks.change.is_worth_noting:
+            log.warning("clock.moved", step=round(clocks.change.step, 3), asleep=round(clocks.change.asleep, 3))
         if self.held is not (ticked is None):
             self.held = ticked is None
             log.warning("schedules.held" if self.held else "schedules.going_on")
         if ticked is not None:
-            say_ticked(ticked)
+            log_ticked(ticked)
             self._events.on_ticked(ticked)
 
     def _read(self) -> ClockSample:
@@ -137,7 +137,7 @@ class Scheduler:
             await self._rung.wait()
 
 
-def say_ticked(ticked: Ticked) -> None:
+def log_ticked(ticked: Ticked) -> None:
     """Log what did not fire, and why."""
     for schedule_id, run in ticked.skipped:
         log.info("schedule.skipped", schedule=schedule_id, count=run.count, reason=run.reason)

@@ -93,8 +93,8 @@ class Life:
         engine, asleep = self._engine, self._clock.sleeping
         if not asleep:
             return engine.is_idle
-        saw_all = engine.scheduler.saw_all and engine.feeder.saw_all and not engine.feeder.is_looking
-        return saw_all and len(engine.held_claims) <= asleep and engine.consumer.is_idle_beside(asleep)
+        is_drained = engine.scheduler.is_drained and engine.feeder.is_drained and not engine.feeder.is_polling
+        return is_drained and len(engine.held_claims) <= asleep and engine.consumer.is_idle_beside(asleep)
 
     def replace_actions(self) -> None:
         """Let the calls of every action pass through the lab."""

@@ -44,7 +44,7 @@ async def test_daemon_starts_and_schedules_with_damaged_facts(tmp_path, text):
 
     async with running(app, path, settings()) as engine:
         await app.emit("greet")
-        while not (engine.counts[TriggerStatus.DONE] and engine.scheduler.looks):
+        while not (engine.counts[TriggerStatus.DONE] and engine.scheduler.polls):
             await engine.round_trip()
 
     assert engine.failure is None

@@ -83,7 +83,7 @@ async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
     before = len(ran)
     clock.advance(hours=2)
     async with lab(build_app(ran), tmp_path, clock=clock) as harness:
-        await harness.until(lambda: harness.engine.scheduler.saw_all)
+        await harness.until(lambda: harness.engine.scheduler.is_drained)
         await harness.idle()
         live = harness.rows("SELECT id, source, workflow FROM triggers WHERE settled_at IS NULL")
         tasks = harness.rows("SELECT DISTINCT status FROM tasks")

@@ -136,7 +136,7 @@ async def outlive_a_suspect(harness: Lab) -> None:
 
 
 async def begin_look(harness: Lab) -> None:
-    harness.engine.feeder.is_looking = True
+    harness.engine.feeder.is_polling = True
 
 
 async def postpone_heartbeat(harness: Lab) -> None:
@@ -346,7 +346,7 @@ async def test_heartbeat_during_the_joint_commit_leaves_the_trigger_to_its_attem
                 await wait_for_lock(harness)
                 clock.advance(seconds=30)
                 harness.engine.feeder.ring()
-                await harness.until(lambda: harness.engine.feeder.is_looking)
+                await harness.until(lambda: harness.engine.feeder.is_polling)
                 assert harness.engine.feeder.is_heartbeat_postponed
         await harness.until(lambda: next_heartbeat_limit(harness) > beats)
         await harness.idle_window()

@@ -202,10 +202,10 @@ async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
         await app.emit_many([TriggerSpec(workflow="wait"), TriggerSpec(workflow="wait")])
         await harness.until(lambda: harness.engine.running == 2)
         first = await app.emit("note", {"n": 1}, dedup_key="k")
-        await harness.until(lambda: len(harness.engine._queue) == 1)
+        await harness.until(lambda: len(harness.engine._window) == 1)
         again = await app.emit("note", {"n": 2}, dedup_key="k", on_duplicate="replace")
         assert again.id == first.id
-        await harness.until(lambda: len(harness.engine._queue) == 2)
+        await harness.until(lambda: len(harness.engine._window) == 2)
         gate.set()
         await harness.settled(first.id)
         await harness.idle()
@@ -257,7 +257,7 @@ async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
                 await app.emit("wait", {"n": n})
             await harness.until(lambda: engine.running == 2)
             await app.emit("quick")
-            await harness.until(lambda: len(engine._queue) == 1)
+            await harness.until(lambda: len(engine._window) == 1)
             await harness.idle_window()
             await anyio.sleep(0.01)
             with core.transaction() as tx:

@@ -138,7 +138,7 @@ async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts
         assert (task["status"], trigger["status"]) == ("RUNNING", "PENDING")
         assert (trigger["attempts"], trigger["starts"]) == (0, 0), "a hold costs no attempt"
         assert trigger["reason"] == f"held: {wrong}"
-        assert len(harness.engine._queue) == 0, "a held task takes no place in the window"
+        assert len(harness.engine._window) == 0, "a held task takes no place in the window"
         fresh = (await app.emit("chat")).id
         await harness.waiting(fresh)
     async with lab(build_old_app(), tmp_path) as harness:

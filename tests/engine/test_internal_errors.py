@@ -19,7 +19,7 @@ from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault
 from craftcore.engine.runner import Fallback
-from craftcore.engine.turn.stall_watch import Progress
+from craftcore.engine.turn.stall_watch import StallWatch
 from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claim_service import ClaimService
 from tests.support.engine_harness import lab, look, settings
@@ -194,7 +194,7 @@ async def test_engine_fault_at_the_drain_end_crashes_and_further_faults_are_logg
             raise Injected("at the end")
 
     monkeypatch.setattr(ExclusiveRun, "watch", fails_at_its_end)
-    monkeypatch.setattr(Progress, "watch", fails_at_its_end)
+    monkeypatch.setattr(StallWatch, "watch", fails_at_its_end)
     app = build_app()
     with capture_logs() as logs, anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
         async with running(app, tmp_path / "agent.db", settings()) as engine:

@@ -266,7 +266,7 @@ async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_pat
         await harness.idle()
         assert mailer.most == 1
         assert 1 not in mailer.seen
-        assert len(harness.engine._queue) == 0
+        assert len(harness.engine._window) == 0
 
 
 async def test_trigger_in_backoff_frees_the_limited_place(tmp_path):
@@ -315,7 +315,7 @@ async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, 
         async with BlockedWriter(harness):
             await begin_poll(harness.engine.feeder, monkeypatch)
             answer.set()
-            await harness.until(lambda: "s" in harness.engine._queue.busy_lanes)
+            await harness.until(lambda: "s" in harness.engine._window.busy_lanes)
 
         await harness.until(lambda: mailer.seen == [2])
         assert harness.trigger(first.id)["status"] == "PENDING"
@@ -406,7 +406,7 @@ async def test_engine_that_polls_for_a_returned_rate_token_is_not_idle(tmp_path)
         await mailer.app.emit_many(mail_specs(100))
         await harness.until(lambda: harness.engine.counts["DONE"] > 0 and harness.engine.is_idle)
         async with BlockedWriter(harness):
-            await harness.until(lambda: harness.engine.feeder.is_looking)
+            await harness.until(lambda: harness.engine.feeder.is_polling)
             assert not harness.engine.is_idle
 
 
@@ -496,7 +496,7 @@ async def test_limited_trigger_stays_pending_at_emit_and_unlimited_is_claimed(tm
         await harness.idle()
         assert [(await mailer.app.emit("mail")).status for _ in range(3)] == [TriggerStatus.PENDING] * 3
         assert (await mailer.app.emit(None, source="MESSAGE")).status is TriggerStatus.PENDING
-        await harness.until(lambda: mailer.inside == 1 and harness.engine.feeder.saw_all)
+        await harness.until(lambda: mailer.inside == 1 and harness.engine.feeder.is_drained)
         assert (await mailer.app.emit("quick")).status is TriggerStatus.CLAIMED
         mailer.gate.set()
         await harness.until(lambda: harness.engine.counts["DONE"] == 5)

@@ -66,9 +66,9 @@ def only_bells(monkeypatch):
 
 async def wait_for_look(harness):
     """Wait until the scheduler has completed a look that began after this call."""
-    looks = harness.engine.scheduler.looks
+    looks = harness.engine.scheduler.polls
     harness.engine.scheduler.ring()
-    await harness.until(lambda: harness.engine.scheduler.looks > looks and harness.engine.scheduler.saw_all)
+    await harness.until(lambda: harness.engine.scheduler.polls > looks and harness.engine.scheduler.is_drained)
 
 
 async def test_declared_schedule_fires_with_the_nominal_time_of_the_occurrence(tmp_path):

@@ -243,7 +243,7 @@ async def wait_until_quiet(harness: Lab) -> None:
             )
             consumer = harness.engine.consumer
             raise AssertionError(
-                f"stalled with {row}: queue {len(harness.engine._queue)}, lanes {harness.engine._queue.busy_lanes}, "
+                f"stalled with {row}: queue {len(harness.engine._window)}, lanes {harness.engine._window.busy_lanes}, "
                 f"taken {consumer.slots.taken}, running {len(consumer.running)}, "
                 f"alone {consumer.exclusive.is_on}, live {live}"
             )
@@ -251,7 +251,7 @@ async def wait_until_quiet(harness: Lab) -> None:
 
 
 def assert_counts_balance(harness: Lab, chaos: Chaos) -> None:
-    consumer, queue = harness.engine.consumer, harness.engine._queue
+    consumer, queue = harness.engine.consumer, harness.engine._window
     assert not chaos.overlaps
     assert (consumer.slots.taken, len(consumer.running), len(queue), consumer.exclusive.is_on) == (0, 0, 0, False)
     assert (len(consumer._idle), queue.busy_lanes) == (consumer._concurrency, frozenset())

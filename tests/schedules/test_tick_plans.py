@@ -17,7 +17,7 @@ import pytest
 
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
-from craftcore.engine.scheduler import Scheduler, Seen
+from craftcore.engine.scheduler import ClockState, Scheduler
 from craftcore.schedules.model import Overlap
 from craftcore.schedules.tick_service import Ticked
 from craftcore.storage.transaction import Transaction
@@ -82,7 +82,7 @@ class Observer:
     """A scheduler, with an observation for its passes on the writer's thread."""
 
     scheduler: Scheduler
-    seen: Seen
+    seen: ClockState
 
     @classmethod
     def create(cls, core: VirtualCore) -> Observer:
@@ -93,7 +93,7 @@ class Observer:
         return anyio.run(create)
 
     def run_pass(self, tx: Transaction) -> Ticked:
-        ticked = self.scheduler._look(tx, self.seen)
+        ticked = self.scheduler._poll(tx, self.seen)
         assert ticked is not None
         return ticked
 

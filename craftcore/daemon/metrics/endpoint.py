@@ -12,8 +12,8 @@ import anyio.to_thread
 from craftcore.config import MetricsSettings
 from craftcore.config.references import endpoint
 from craftcore.daemon.metrics.http_server import MetricsServer
+from craftcore.engine.events import Observer, Unobserved
 from craftcore.engine.failure import sole_exception
-from craftcore.engine.observer import Observer, Unobserved
 from craftcore.errors import ConfigInvalid
 from craftcore.log import get_logger
 from craftcore.registry.registry import Registry

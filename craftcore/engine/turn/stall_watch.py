@@ -18,7 +18,7 @@ CHECKS = 10
 """How often within the time after which a turn counts as stalled."""
 
 
-class Progress:
+class StallWatch:
     """Watches the turns of one engine; those that completed nothing for `tasks.stall_after` seconds are asked about."""
 
     def __init__(self, running: Callable[[], list[Attempt]], services: TurnServices) -> None:

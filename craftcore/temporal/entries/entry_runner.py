@@ -13,8 +13,7 @@ from temporalio.client import Client
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.engine import router_call
-from craftcore.engine.attempt import Attempt
-from craftcore.engine.engine_log import log_settled
+from craftcore.engine.attempt import Attempt, log_settled
 from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.runner import Fallback, Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
