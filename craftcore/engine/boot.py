@@ -123,7 +123,7 @@ def boot(
     )
     ExecutionStore().head(tx)  # what this daemon runs could not be settled without it
     in_doubt = acts.mark_interrupted(tx)  # before anything ends the tasks, which are asked about then
-    if unrecorded is not None:  # what it could not hand back itself was in no crash
+    if unrecorded is not None:  # what that epoch could not give back was in no crash
         Recorder().release_open(tx, unrecorded.epoch, SHUT_DOWN)
         claims.release_epoch(tx, unrecorded.epoch)
     reclaimed = claims.reclaim(tx, epoch, machine_restarted=machine_restarted)

@@ -169,7 +169,7 @@ class Engine:
                     await self._drain()
             finally:
                 self.results.close()
-                self.consumer.leave()  # nobody waits for a thread that does not return
+                self.consumer.leave()  # a thread that does not return is not waited for
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
             raise self.failure

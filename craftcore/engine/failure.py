@@ -40,7 +40,7 @@ def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
     """Return what becomes of the attempt that raised the error. The decisive error of a group counts."""
     try:
         return _outcome(decisive_error(error), now)
-    except BaseException:  # one of somebody's own is broken
+    except BaseException:  # an attribute of an exception of user code may raise
         return _unexpected_failure(error)
 
 
@@ -58,7 +58,7 @@ def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
     """Return the seconds that an error's `retry_after`, or another attribute, asks for; None where it has none."""
     try:
         return _seconds(getattr(error, name, None))
-    except BaseException:  # a property of somebody's own
+    except BaseException:  # a property of an exception of user code may raise
         return None
 
 
@@ -124,7 +124,7 @@ def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in details.items():
         try:
             copy = json.loads(canonicalize(value))
-        except Exception:  # besides what canonical raises, whatever a mapping of somebody's own does
+        except Exception:  # besides what canonicalize raises: a mapping of user code may raise anything
             copy = safe_repr(value)
         plain[str(key)] = safe_repr(value) if _is_deep(copy) else copy
     return plain
@@ -171,7 +171,7 @@ def is_hopeless(error: BaseException) -> bool:
         return safe_isinstance(error, Fail)
     try:
         code = find_code(cast(CraftcoreError, error).code)
-    except BaseException:  # one of somebody's own is broken
+    except BaseException:  # an attribute of an exception of user code may raise
         return False
     return code is not None and not code.may_be_retried
 
@@ -209,7 +209,7 @@ _MACHINERY = (_OURS, str(Path(anyio.__file__).parent) + "/")
 
 
 def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
-    """Return the places of a stack that are not ours, outermost first."""
+    """Return the places of a stack that are not of craftcore, outermost first."""
     frames = [(frame.f_code, line) for frame, line in stack]
     return _format_places([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
 

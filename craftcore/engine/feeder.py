@@ -140,8 +140,8 @@ class Feeder:
         )
 
     def push_claimed(self, claim: Claim) -> None:
-        """Push what was claimed at its birth: a new trigger, or the next turn of a task. The window may be full then:
-        the turn takes the place of the one before."""
+        """Push a trigger that was claimed when it was created: a new one, or the next turn of a task. The window may be
+        full then: the turn takes the place of the one before."""
         if self._push_unless_held(claim):
             self._events.on_claimed()
 
@@ -251,7 +251,7 @@ class Feeder:
         log_hold_changes(before, holds)
 
     def _push_unless_held(self, claim: Claim) -> bool:
-        """Push what was claimed at its birth. False, and handed back: it is held now, or its lane is taken."""
+        """Push such a trigger. False: it is held now, or its lane is taken, and it is given back."""
         if not self._is_held(claim) and self._push(claim):
             return True
         self._unpushable.append(claim)
@@ -263,7 +263,7 @@ class Feeder:
         return bool(holds) and holds.is_held(claim.source, self._limits.find_workflow(claim), claim.schedule_id)
 
     def may_claim_turn(self, workflow: str | None) -> bool:
-        """Return whether the next turn of a task may be claimed at its birth: nothing holds it, as of the last poll."""
+        """Return whether the next turn of a task may be claimed when it is created: no hold on it was found."""
         is_held = bool(self.holds) and self.holds.is_held(TriggerSource.CONTINUATION, workflow, None)
         return not (self.paused or is_held)
 

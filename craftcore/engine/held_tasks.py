@@ -24,11 +24,11 @@ NAMED_MAX = 20
 
 def misfits(reader: Reader, app: Registry) -> dict[str, str]:
     """Return every live task that the app does not fit, and what does not."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for task in HoldStore().list_live(reader):
         if (wrong := misfit(task, app.workflows, app.actions)) is not None:
-            found[task.id.decode(errors="backslashreplace")] = wrong
-    return found
+            reasons[task.id.decode(errors="backslashreplace")] = wrong
+    return reasons
 
 
 class HeldTasks:

@@ -95,14 +95,14 @@ def _is_number(seconds: Any) -> bool:
     return seconds is None or (type(seconds) in (int, float) and 0 <= seconds < YEAR_10000)
 
 
-async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None:
-    """Look every LOOK_SECONDS and write what has changed; until cancelled."""
+async def keep_live_state(writer: Writer, read_state: Callable[[], LiveState]) -> None:
+    """Read the state every LOOK_SECONDS and write what has changed; until cancelled."""
     import anyio  # as above
 
-    written = LiveState(epoch=look().epoch)
+    written = LiveState(epoch=read_state().epoch)
     while True:
         await anyio.sleep(LOOK_SECONDS)
-        now = look()
+        now = read_state()
         if now == written:
             continue
         try:

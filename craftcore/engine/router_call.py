@@ -85,7 +85,7 @@ async def ask(router: Router, attempt: Attempt, context: RoutingContext) -> Rout
     """Return the router's route. When it fails, that of the rule for the source; without one the attempt fails, too.
     Ctrl-C is raised."""
     claim = attempt.claim
-    asked = RoutedTrigger(
+    trigger = RoutedTrigger(
         id=claim.id,
         source=claim.source,
         session_id=claim.session_id,
@@ -95,7 +95,7 @@ async def ask(router: Router, attempt: Attempt, context: RoutingContext) -> Rout
     try:
         with anyio.CancelScope() as scope:
             attempt.enter(scope)
-            return check_route(await router.route(asked, context))
+            return check_route(await router.route(trigger, context))
     except BaseException as error:
         if safe_isinstance(error, anyio.get_cancelled_exc_class()):
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled

@@ -1,7 +1,7 @@
 """User code: plain functions run in threads, and workflows in context variables of their own.
 
-A thread cannot be cancelled. The workers that drive the runs are few and live long. A task for each run would isolate
-a workflow, too; it costs ten times as much, and the scope that cancels a run ends at its task.
+A thread cannot be cancelled. The workers that run attempts are few and live long. A task for each attempt would isolate
+a workflow, too. It costs ten times as much, and the scope that cancels an attempt ends at its task.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def limit_wal(connection: apsw.Connection) -> None:
 
 
 def refuse_foreign(connection: apsw.Connection, path: Path) -> None:
-    """Raise DatabaseInvalid when the file has tables and is not ours: another program's data is never touched."""
+    """Raise DatabaseInvalid when the tables of the file are another program's: its data is never touched."""
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").get
     application_id = connection.pragma("application_id")  # read second: whoever makes the tables sets it with them
     if tables and application_id != APPLICATION_ID:

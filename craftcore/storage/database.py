@@ -1,4 +1,4 @@
-"""The file: how a connection is opened, and the synchronous door to a transaction."""
+"""The file: how a connection is opened, and how a thread commits a transaction."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ STEPS_BETWEEN_LOOKS = 10_000
 class Database:
     """One database file, opened as often as needed.
 
-    `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock. A
-    connection that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing. With
+    `synchronous` is "full" or "normal". `busy_timeout` is how long `transaction` waits for the write lock. A connection
+    that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing. With
     `read_only` such a connection is refused before anything is opened. `vfs`: SQLite's file system of that name, which
     takes the path as it is; None: the default one, which resolves links first.
     """
@@ -77,7 +77,7 @@ class Database:
         self._busy_timeout = busy_timeout
         self._read_only = read_only
         self._vfs = vfs
-        self._door = threading.RLock()
+        self._lock = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None
         self._pace = WritePacer()
@@ -103,7 +103,7 @@ class Database:
         try:
             refuse_unwritable(connection, self.path)
             connection.set_busy_handler(on_busy or busy_timeout_handler(self._busy_timeout))
-            # A file that is not ours is left as it is: without this, closing it would move its WAL into it.
+            # A file of another program is left as it is: without this, closing it would move its WAL into it.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             refuse_foreign(connection, self.path)
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -152,7 +152,7 @@ class Database:
         or OutcomeUnknown (the flush failed).
         """
         refuse_inherited(self.path)  # before the lock, which a thread of the parent may have held
-        with self._door:
+        with self._lock:
             if self._connection is None or self._files is None:
                 self._connection, self._files = self.connect_and_watch()
             self._pace.before_begin()
@@ -230,7 +230,7 @@ class Database:
 
         No writer waits for it; the WAL grows meanwhile. Raises as `reading` does, and StorageFull about the `place`.
         """
-        with self.reading():  # refuses what is not there or not ours
+        with self.reading():  # refuses a file that is missing, or another program's
             pass
         connection = self.connect_to_read(False, self._busy_timeout, apsw.SQLITE_OPEN_URI)
         try:
@@ -258,8 +258,8 @@ class Database:
         """Close the connections that wait for a next reading: this class keeps none."""
 
     def close(self) -> None:
-        """Close the synchronous door's connection, if it was ever used."""
-        with self._door:
+        """Close the connection of synchronous transactions, if it was ever used."""
+        with self._lock:
             self._drop(as_it_is=self._files is not None and self._files.find_replaced() is not None)
 
     def _drop(self, *, as_it_is: bool) -> None:

@@ -68,7 +68,7 @@ class AsyncioLoop:
     def call_soon(self, fn: Callable[[], None]) -> None:
         try:
             self._loop.call_soon_threadsafe(fn)
-        except RuntimeError:  # the loop is closed: nobody is left to hear the answer
+        except RuntimeError:  # the loop is closed, and no caller waits for the answer any more
             if not self._loop.is_closed():
                 raise
 

@@ -90,15 +90,15 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
     The user's own tables are not checked, nor what is attached to them.
     """
     there = _schema_objects(reader)
-    ours = _own_objects() if migrations is None else _schema_objects(Reader(connect_migrated(migrations)))
+    expected = _own_objects() if migrations is None else _schema_objects(Reader(connect_migrated(migrations)))
     faults = [
-        f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in ours if (kind, name) not in there
+        f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in expected if (kind, name) not in there
     ]
-    tables = {name for kind, name in ours if kind in ("table", "view")}
-    for (kind, name), as_it_is in there.items():
-        table = as_it_is[1].lower()
-        if (kind, name) in ours:
-            if ours[kind, name] != as_it_is:
+    tables = {name for kind, name in expected if kind in ("table", "view")}
+    for (kind, name), found in there.items():
+        table = found[1].lower()
+        if (kind, name) in expected:
+            if expected[kind, name] != found:
                 faults.append(f"the {kind} {name} is not as the migrations made it")
         elif table in tables:
             faults.append(f"the {kind} {name} on {table} does not belong to craftcore: DROP {kind.upper()} {name}")

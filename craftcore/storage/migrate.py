@@ -28,7 +28,7 @@ An `ALTER TABLE` reads the whole schema again, so migrations one by one take abo
 
 
 def list_pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
-    """Return which migrations the database still lacks. Raises DatabaseInvalid when its history is not ours."""
+    """Return which migrations the database still lacks. Raises DatabaseInvalid for the history of another program."""
     if reader.fetch_value("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'") == 0:
         return migrations
     rows = reader.fetch_tuples("SELECT name, sha256 FROM schema_migrations ORDER BY name")

@@ -38,11 +38,11 @@ READ_ONLY = "the file system is mounted read-only; nothing was written. Mount it
 
 
 def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection | None = None) -> StorageError:
-    """Return the StorageError for what SQLite said: what was refused, why, and what to do.
+    """Return the StorageError of an error of SQLite: what was refused, why, and what to do.
 
     `connection`, the one that raised, tells why a write failed. Without it a spent quota reads as an I/O error.
     """
-    message = message_of(error)  # a function of the user's may raise one of its own
+    message = message_of(error)  # a function of user code may raise one
     if connection is not None and is_write_refused(error):
         number = connection.system_errno
         if number in NO_ROOM:

@@ -89,11 +89,11 @@ class Reader:
         return None if row is None else row[0]
 
     @contextmanager
-    def with_progress(self, beat: Callable[[], object]) -> Iterator[None]:
-        """Call `beat` now and then while a statement in the block runs: for who waits for a long one."""
+    def with_progress(self, on_progress: Callable[[], object]) -> Iterator[None]:
+        """Call `on_progress` now and then while a statement in the block runs, which may take long."""
 
         def go_on() -> bool:
-            beat()
+            on_progress()
             return False
 
         self._connection.set_progress_handler(go_on, STEPS_A_BEAT)

@@ -1,4 +1,4 @@
-"""How the doors of several processes take turns at SQLite's one write lock."""
+"""How the writers of several processes take turns at SQLite's one write lock."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TRIED_LATELY = 5.0
 
 
 class WritePacer:
-    """Leaves the gap between back-to-back transactions of one door."""
+    """Leaves the gap between back-to-back transactions of one writer."""
 
     def __init__(self) -> None:
         self._busy_since = time.monotonic()
         self._ended = 0.0
 
     def before_begin(self) -> None:
-        """Call before BEGIN; sleeps only when this door has been saturated for a while."""
+        """Call before BEGIN; sleeps only when this writer has been saturated for a while."""
         now = time.monotonic()
         if now - self._ended > GAP_SECONDS:
             self._busy_since = now

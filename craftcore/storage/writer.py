@@ -132,8 +132,8 @@ class Writer:
     async def commit_user_sql(
         self, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
     ) -> R:
-        """Run `user(tx, *args)`, which writes the user's tables, and `record(tx, its result)`, which writes ours, in a
-        commit that is theirs alone; the answer of `record`.
+        """Run `user(tx, *args)`, which writes the user's tables, and `record(tx, its result)`, which writes those of
+        craftcore, in a commit of their own. Return the answer of `record`.
 
         An exception of either is raised here and nothing was written, as with `commit`. SQL that `user` may not run is
         InvalidInput, a constraint it breaks RowInvalid. After APART_SECONDS it is TransactionTimeout: SQL is
@@ -169,7 +169,7 @@ class Writer:
     def _write(self) -> None:
         try:
             self._serve()
-        except BaseException as error:  # outside of a commit: an error of ours, or no memory
+        except BaseException as error:  # outside of a commit: an error of craftcore, or no memory
             self._die(error)
 
     def _serve(self) -> None:

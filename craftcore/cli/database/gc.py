@@ -70,7 +70,7 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
             given = maintenance.give_pages_back(core, progress)
             core.close()
             if vacuum:
-                rebuild(core.database, beat=progress)
+                rebuild(core.database, on_progress=progress)
         finally:
             core.close()
             progress.finish()

@@ -70,7 +70,7 @@ def _is_shortage(error: BaseException) -> bool:
 def _read_errno(error: OSError) -> object:
     try:
         return error.errno
-    except BaseException:  # one of somebody's own is broken
+    except BaseException:  # an attribute of an exception of user code may raise
         return None
 
 

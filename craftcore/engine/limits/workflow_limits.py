@@ -22,8 +22,8 @@ from craftcore.triggers.model import Claim, NewTrigger
 class Limits:
     """The limits of an app's workflows, and when those with a rate were started.
 
-    They hold for triggers that name their workflow, and for those that name none where it is the one for their source.
-    Where a router sends others is known too late: these are not counted.
+    They count the triggers that name a workflow, and those that name none but have a source of that workflow. They
+    do not count the triggers that a router sends to a workflow: those are known too late.
     """
 
     def __init__(self, workflows: Iterable[Workflow], by_source: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from craftcore.engine.failure import format_places
 
 class LoopEnd(NamedTuple):
     """`attempt`: whose code cancels every task; None: no workflow's. `was_broken`: the loop ended before its main task.
-    `where`: the places of code that is not ours in that call, outermost first."""
+    `where`: the places of code outside of craftcore in that call, outermost first."""
 
     attempt: Attempt | None
     was_broken: bool

@@ -24,12 +24,12 @@ def resolve_delay(now: float, what: str, length: Duration) -> float:
 
 def budget_wait(task: Task, used: str, name: str) -> NewWait:
     """Return what a task waits for that worked on and on while nothing came from outside."""
-    asked = NewQuestion(
+    question = NewQuestion(
         kind=QuestionKind.BUDGET,
         question=f"Task {task.id} ({task.workflow}) took {used} without rest, at turn {task.turn}. Go on with it?",
         options=(GO_ON, CANCEL),
     )
-    return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=asked)
+    return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=question)
 
 
 def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:

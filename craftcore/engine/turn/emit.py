@@ -66,7 +66,7 @@ async def commit_emit(
     if spec.id is None:
         row = row._replace(id=_id_at(turn, identity))
     if child is not None and row.workflow is not None:
-        child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said
+        child = child._replace(workflow=row.workflow)  # the name on record: that of a first version has no version
         row = row._replace(id_given=False)  # it was made here, for this emit
     turn.charge_budget()
 

@@ -117,7 +117,7 @@ class LedgeredCall:
                     return self._result_of(found)
                 case ActivityStatus.FAILED:
                     message = found.error_message or found.reason
-                    if found.may_retry:  # somebody else called it meanwhile, under the same key
+                    if found.may_retry:  # another caller has used the same key meanwhile
                         code = find_code(found.error_code or "")
                         if code is None or not code.may_be_retried:
                             code = ErrorCode.AGENT_UNAVAILABLE
@@ -215,7 +215,7 @@ class LedgeredCall:
                 ActivityStatus.FAILED, NOT_MARKED, error_code=code, error_message=safe_repr(error), may_retry=True
             )
             return Answer(end, error=NoEffect(f"{self._action.name}: {NOT_MARKED} ({safe_repr(error)})", code=code))
-        except BaseException as error:  # a task of asyncio that somebody cancelled by itself
+        except BaseException as error:  # user code cancelled its asyncio task
             return NOT_CALLED._replace(interrupts=error)
         return None
 
@@ -325,7 +325,7 @@ class LedgeredCall:
         event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
         try:
             return await self._turn.services.journal.decide(activity, decision, decided_by, reference, event)
-        except StateRefused:  # somebody else has decided
+        except StateRefused:  # it was decided meanwhile
             return await self._look()
 
     async def _ask(self, activity: Activity, why: str | None) -> Activity:
@@ -341,8 +341,8 @@ class LedgeredCall:
         if is_delivery_key(self._turn.task.dedup_key):
             return await self._decide(activity, Decision.GIVE_UP, "the notification", None)
         name = self._wait_name("activity", activity)
-        asked = question_about(activity, why)
-        self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+        question = question_about(activity, why)
+        self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=question))
 
     def _wait_name(self, kind: str, activity: Activity) -> str:
         name = f"{kind}:{self._place}~{activity.calls}"

@@ -97,7 +97,7 @@ def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> b
         return True
     first = alike[0]
     more = f", and {format_count(len(alike) - 1, 'other act')} like it" if len(alike) > 1 else ""
-    asked = NewQuestion(
+    question = NewQuestion(
         kind=QuestionKind.CONFLICT,
         question=(
             f"Is this call of {action.name} an act that this turn has made? Its key activity:{turn.task.id}:{place} is "
@@ -107,4 +107,4 @@ def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> b
         ),
         options=(SAME_ACT, ANOTHER_ACT),
     )
-    turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
+    turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=question))

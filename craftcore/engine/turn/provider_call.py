@@ -188,7 +188,7 @@ def _failure_answer(error: Exception) -> Answer:
                 reason = REFUSED_AS_EXPECTED if error.expected is True else REFUSED
                 end = CallOutcome(ActivityStatus.FAILED, reason, error_code=code, error_message=text)
                 return Answer(end, error=error)
-    except BaseException:  # one of somebody's own that is broken promises nothing
+    except BaseException:  # an exception of user code whose attributes raise proves nothing
         pass
     end = _unknown_outcome("it failed after it was called", f"{type_name(error)}: {text}")
     return Answer(end, retry_after=wait)
@@ -279,5 +279,5 @@ def _reference_in(value: Any) -> str | None:
     try:
         given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
         return truncate_text(given, REFERENCE_MAX) if isinstance(given, str) and given else None
-    except BaseException:  # a mapping of somebody's own
+    except BaseException:  # a mapping of user code may raise anything
         return None

@@ -43,11 +43,11 @@ class StallWatch:
     async def _ask(self, attempt: Attempt) -> None:
         assert attempt.turn is not None, attempt.claim
         task = attempt.turn.task
-        asked = NewQuestion(
+        question = NewQuestion(
             kind=QuestionKind.STALLED,
             question=f"Turn {task.turn} of task {task.id} ({task.workflow}) runs and has completed nothing for "
             f"{self._stall_after:g} seconds. Cancel the task, or wait on?",
             options=(WAIT_ON, CANCEL),
         )
-        await self._services.journal.ask_stalled(attempt.claim, task, asked)
+        await self._services.journal.ask_stalled(attempt.claim, task, question)
         log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

@@ -37,14 +37,14 @@ def main(descriptor: int, daemon: int, dumpable: int) -> None:
     for number in SIGNALS:
         signal.signal(number, _ignore)  # not SIG_IGN: programs that the function starts would inherit that
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    ours = socket.socket(fileno=descriptor)
-    ours.set_inheritable(False)
-    forks.run_in_forked_children(partial(os.close, descriptor))  # `ours` stays open with its file
-    with suppress(OSError), ours, ours.makefile("rb") as requests:
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    forks.run_in_forked_children(partial(os.close, descriptor))  # `channel` stays open with its file
+    with suppress(OSError), channel, channel.makefile("rb") as requests:
         while (request := read_frame(requests)) is not None:
             answer = encode_answer(_answer(request))
-            ours.sendall(len(answer).to_bytes(LENGTH_BYTES))
-            ours.sendall(answer)
+            channel.sendall(len(answer).to_bytes(LENGTH_BYTES))
+            channel.sendall(answer)
 
 
 def read_frame(requests: BinaryIO) -> bytes | None:
@@ -80,7 +80,7 @@ def _answer(request: bytes) -> Encoded | BaseException:
     finally:
         forks.require_not_forked(began_in)
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # somebody has closed or replaced it
+            with suppress(Exception):  # user code has closed or replaced it
                 stream.flush()
 
 

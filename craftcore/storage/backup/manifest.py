@@ -70,7 +70,7 @@ def list_expired(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: i
     A backup that claims to be newer than the new one (a clock was set back) stays, and is not counted.
     """
     if new.database_id is None:
-        return []  # nobody can tell whose the others are
+        return []  # nothing shows of which database the others are
     older = [
         (manifest.taken_at, file)
         for file, manifest in others

@@ -218,7 +218,7 @@ def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
 
 
 def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
-    """Give it that name, too, or make a copy of that name, which is on disk, and whole, before it has it."""
+    """Link the file under a second name. Where links are refused, write a whole copy to disk and give it that name."""
     try:
         os.link(path, name)
     except OSError as error:

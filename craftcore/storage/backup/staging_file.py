@@ -158,7 +158,7 @@ def remove_stale(folder: Path) -> list[str]:
 
 
 def _enter(folder: int, name: str, shown: Path, *, make: bool) -> int:
-    """Return the private directory: ours alone, and locked."""
+    """Return the descriptor of the private directory, which is locked."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)

@@ -74,16 +74,16 @@ def give_back(tx: Transaction) -> int:
     return max(0, left) if left < spare else 0
 
 
-def rebuild(database: Database, *, beat: Callable[[], object] = lambda: None) -> None:
+def rebuild(database: Database, *, on_progress: Callable[[], object] = lambda: None) -> None:
     """Rewrite the whole file without free pages. From then on the file returns free pages in small steps.
 
-    No other process may use it meanwhile, and the disk needs twice its size. `beat` is called now and then. Raises
-    StorageFull and StorageBusy: the file is as it was.
+    No other process may use it meanwhile, and the disk needs twice its size. `on_progress` is called now and then.
+    Raises StorageFull and StorageBusy: the file is as it was.
     """
     connection = database.connect()
     try:
         connection.pragma("auto_vacuum", "incremental")
-        with Reader(connection).with_progress(beat):
+        with Reader(connection).with_progress(on_progress):
             connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except apsw.Error as error:

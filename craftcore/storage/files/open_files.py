@@ -38,11 +38,11 @@ class OpenFiles:
     def from_connection(cls, path: Path) -> OpenFiles:
         """Return the files of a connection that was opened just now. Raises as `refuse_replaced`."""
         real = os.path.realpath(path)
-        mine = _own(real)
+        own = _own(real)
         inodes = []
         for side in SIDES:
             inode = _inode(f"{real}{side}")
-            if inode is None or (mine is not None and inode not in mine):
+            if inode is None or (own is not None and inode not in own):
                 raise _replaced_error(path, real, side, "while it was opened. Nothing was written. Try again")
             inodes.append(inode)
         names = (os.fspath(path), *(f"{real}{side}" for side in SIDES[1:]))
@@ -113,7 +113,7 @@ def _own(real: str) -> set[Inode] | None:
         numbers = os.listdir(DESCRIPTORS)
     except OSError:
         return None
-    mine = set()
+    own = set()
     for number in numbers:
         link = f"{DESCRIPTORS}/{number}"
         try:
@@ -122,5 +122,5 @@ def _own(real: str) -> set[Inode] | None:
         except OSError:
             continue  # closed meanwhile
         if (inode := _inode(link)) is not None:
-            mine.add(inode)
-    return mine
+            own.add(inode)
+    return own

@@ -19,7 +19,7 @@ RULES = (
 
 
 def refusal(
-    action: int, first: str | None, second: str | None, where: str | None, trigger: str | None, ours: frozenset[str]
+    action: int, first: str | None, second: str | None, where: str | None, trigger: str | None, reserved: frozenset[str]
 ) -> str | None:
     """Return why user SQL may not do this, with the arguments of SQLite's authorizer; None when it may.
 
@@ -53,7 +53,7 @@ def refusal(
         case _:
             return f"{_quote_name(action, first, second)}{_object_text(trigger)} is refused: {RULES}"
     for name in names:
-        if name is not None and name.lower() in ours:
+        if name is not None and name.lower() in reserved:
             return (
                 f"{_quote_name(action, name)}{_object_text(trigger)} is refused: it is craftcore's own, which "
                 "you may read, not change"

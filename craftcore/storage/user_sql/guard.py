@@ -33,11 +33,11 @@ class Guard:
     SQL that takes too long is interrupted. Python cannot be, nor one long call inside SQLite: `verify` finds it out.
     """
 
-    def __init__(self, connection: apsw.Connection, clock: Clock, path: Path, ours: frozenset[str]) -> None:
+    def __init__(self, connection: apsw.Connection, clock: Clock, path: Path, reserved: frozenset[str]) -> None:
         self._connection = connection
         self._clock = clock
         self._path = path
-        self._ours = ours
+        self._reserved = reserved
         self._until = clock.boot_time() + APART_SECONDS
         self._thread = threading.get_ident()
         self._makes_tables = False
@@ -75,7 +75,7 @@ class Guard:
         if self._connection.status(apsw.SQLITE_DBSTATUS_DEFERRED_FKS)[0]:  # the COMMIT would fail, and look like a disk
             raise RowInvalid(f"{self._path}: a deferred foreign key leads to no row; nothing was written")
         if self._makes_tables:
-            self._refuse_keys_to_ours()
+            self._refuse_keys_to_reserved()
 
     def _require_open(self) -> None:
         if self._is_late():
@@ -95,7 +95,7 @@ class Guard:
     def _authorize(
         self, action: int, first: str | None, second: str | None, where: str | None, trigger: str | None
     ) -> int:
-        if reason := refusal(action, first, second, where, trigger, self._ours):
+        if reason := refusal(action, first, second, where, trigger, self._reserved):
             raise InvalidInput(reason)
         self._makes_tables |= action in (apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_ALTER_TABLE)
         return apsw.SQLITE_OK
@@ -116,7 +116,7 @@ class Guard:
             case _:
                 return translate(error, self._path, self._connection)
 
-    def _refuse_keys_to_ours(self) -> None:
+    def _refuse_keys_to_reserved(self) -> None:
         keys = self._connection.execute(
             """
             SELECT made.name,
@@ -127,7 +127,7 @@ class Guard:
             """
         ).fetchall()
         for table, parent in keys:
-            if str(parent).lower() in self._ours and str(table).lower() not in self._ours:
+            if str(parent).lower() in self._reserved and str(table).lower() not in self._reserved:
                 raise InvalidInput(
                     f"the table {table} has a foreign key to {parent}, which is craftcore's own: it could keep us from "
                     "deleting a row of it. Keep the id in a plain column; nothing was written"

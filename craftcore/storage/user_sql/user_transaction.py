@@ -91,21 +91,21 @@ class UserConnection:
         self._on_busy = on_busy
         self._on_wal = on_wal
         self._connection: apsw.Connection | None = None
-        self._ours: frozenset[str] = frozenset()
+        self._reserved: frozenset[str] = frozenset()
 
     def connection(self) -> apsw.Connection:
         """Raise a StorageError when it cannot be opened."""
         if self._connection is None:
-            self._ours = list_reserved_names()
+            self._reserved = list_reserved_names()
             self._connection = self._database.connect(on_busy=self._on_busy, on_wal=self._on_wal, statement_cache=0)
         return self._connection
 
     def run(
         self, tx: Transaction, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
     ) -> R:
-        """Run `user` guarded and `record` as ourselves, in the transaction that `tx` is of; the answer of `record`."""
+        """Run `user` guarded and `record` unguarded, in the transaction that `tx` is of; the answer of `record`."""
         connection = self.connection()
-        with Guard(connection, self._database.clock, self._database.path, self._ours) as guard:
+        with Guard(connection, self._database.clock, self._database.path, self._reserved) as guard:
             began_in = forks.generation
             try:
                 result = user(UserTransaction(connection, tx.now, guard), *args)
