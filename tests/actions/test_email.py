@@ -463,7 +463,7 @@ async def test_cancellation_during_quit_keeps_the_accepted_result():
 
 
 async def test_password_appears_in_no_result_error_or_log_line(caplog):
-    """The replies of the server repeat the password in each encoding of the login."""
+    """The replies of the server repeat the password, plain and in the encodings of the login."""
     caplog.set_level(logging.DEBUG)
     plain = b64encode(f"\0{USER}\0{CANARY}".encode()).decode()
     echo = f"{CANARY} and {plain} and {b64encode(CANARY.encode()).decode()}"

@@ -96,7 +96,7 @@ def terminal(request, here, database, tmp_path) -> Iterator[Terminal]:
     "in_full", [pytest.param(False, id="some"), pytest.param(True, id="all", marks=pytest.mark.acceptance)]
 )
 def test_tab_at_a_terminal_completes_the_line_in_each_shell(terminal, here, tmp_path, in_full):
-    """By default the lines that a shell splits in its own way: `tests/cli/test_completion.py` has the candidates."""
+    """The default cases are lines that shells split differently; `tests/cli/test_completion.py` has the candidates."""
     world = here.world
     (tmp_path / "folder" / "settings.toml").touch()
     task = world.in_doubt.split(":")[1]

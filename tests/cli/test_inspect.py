@@ -369,7 +369,7 @@ def test_trigger_id_given_to_inspect_names_the_executions(cli, core):
 
 
 def test_trigger_without_a_start_is_reported_as_never_started(cli, core):
-    """The process died before the start, or no daemon has claimed the trigger yet."""
+    """The process was killed before the start, or no daemon has claimed the trigger yet."""
     trigger_id = emit(core).id
 
     refused = cli("inspect", trigger_id)

@@ -159,7 +159,7 @@ def test_page_that_answers_at_its_address_passes(tmp_path: Path):
 
 
 def test_settings_of_a_running_page_pass(tmp_path: Path):
-    """The settings that the other tests of the page use."""
+    """The settings are those of the other tests of the page."""
     (tmp_path / "web.toml").write_text(SETTINGS)
     settings = Config.load(tmp_path / "web.toml").web
     environ = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}

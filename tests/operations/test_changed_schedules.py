@@ -31,7 +31,7 @@ def spec(**changed: Any) -> ScheduleSpec:
 
 @pytest.mark.parametrize("excess", [0, 1])
 def test_changed_payload_is_kept_whole_or_not_at_all(core, excess):
-    """A part of it is not valid JSON, and may be half of a secret."""
+    """A part of a payload is not valid JSON, and may be half of a secret."""
     frame = len('{"key":"","token":"s3cret"}')
     payload = {"key": "x" * (CHANGED_MAX - frame + excess), "token": "s3cret"}
 

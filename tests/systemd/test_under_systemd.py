@@ -164,7 +164,7 @@ def test_unit_is_restarted_after_sigkill_and_completes_accepted_work(service):
 
 
 def test_hung_loop_is_ended_by_the_watchdog_and_becomes_poison(service):
-    """It runs three times, the third time alone; other accepted work completes."""
+    """The hanging trigger runs three times, the third time alone; other accepted work completes."""
     service.write_drop_in("impatient", "WatchdogSec=3", "RestartSec=200ms")
     service.start()
     first = service.pid
