@@ -11,9 +11,7 @@ from statistics import median
 
 from benchmarks.engine import anew, end_to_end_rate
 from craftcore.engine import engine
-from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import AttemptInfo, Record, Recorder
-from craftcore.executions.store import OpenHeader
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Outcome
 
@@ -27,8 +25,7 @@ class Unrecorded(Recorder):
     """Writes nothing. There is no such setting: it is here to be compared with."""
 
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
-        nothing = OpenHeader(0, "", "", None, None, 0, epoch, None, tx.now, "", None)
-        return [Record(KnownRecord(nothing, "[", 0), attempt.routed, tx.now) for attempt in attempts]
+        return [Record(0, "", tx.now, attempt.routed, tx.now) for attempt in attempts]
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         pass
