@@ -101,7 +101,7 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         await harness.idle()
         found = await scrape(address)
         group = harness.engine.writer.group_commit
-        flushed, pieces, size = group.commits, group.pieces, harness.path.stat().st_size
+        flushed, pieces, size = group.commits, group.items, harness.path.stat().st_size
 
     assert busy.all("craftcore_triggers", "state") == {
         ("due",): 0,

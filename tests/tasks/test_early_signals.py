@@ -135,7 +135,7 @@ def test_ended_plain_trigger_has_no_task_to_cancel(core):
         core.do(core.tasks.cancel, emitted.id)
 
 
-def test_in_memory_database_is_refused(tmp_path, monkeypatch):
+def test_database_in_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(InvalidInput, match=":memory: is not a file"):
