@@ -176,7 +176,7 @@ def test_top_queries_use_an_index(core):
 
 
 def test_top_cost_does_not_grow_with_the_number_of_waiting_triggers(core):
-    """The count of waiting triggers is excluded; the tests of `status` measure its cost."""
+    """The test excludes the count of waiting triggers, which `status` also reads."""
 
     def cost(many: int) -> int:
         with undone(core) as tx:

@@ -97,7 +97,7 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
 @pytest.mark.cluster
 @pytest.mark.parametrize("dies_first", [False, True], ids=["cancelled first", "dead first"])
 async def test_cancel_together_with_the_kill_of_a_worker_loses_no_doubt(cluster, tmp_path, dies_first):
-    """The cancellation and the kill reach the workflow together. The act is in doubt, and the task ends with the decision of a person."""
+    """The two arrive together. The act is in doubt, and the task ends with the decision of a person."""
     folder = tmp_path / f"doubt-dead-{dies_first}"
     folder.mkdir()
     with anyio.fail_after(PATIENCE):
