@@ -50,6 +50,21 @@ async def test_wait_has_the_same_beginning_in_each_part_of_its_history():
     assert {name: len(moments) for name, moments in began.items()} == {"continued": 1, "sleep#1": 1, "ask#3": 1}
 
 
+async def test_states_that_are_read_at_once_are_those_of_their_histories():
+    names = ("0.1.0", "0.1.0-cancel", "0.1.0-session", "0.1.0-cancel-intent")
+    histories = [read_history(HISTORIES_FOLDER / f"{name}.json") for name in names] * 2
+    read_ids: list[tuple[str, str]] = []
+
+    async def read(history: WorkflowHistory) -> None:
+        state = await read_state(history, DataConverter.default)
+        read_ids.append((history.workflow_id, state.task.id))
+
+    async with anyio.create_task_group() as group:
+        for history in histories:
+            group.start_soon(read, history)
+    assert sorted(read_ids) == sorted((history.workflow_id, history.workflow_id) for history in histories)
+
+
 @workflow.defn(name=WORKFLOW)
 class OtherWorkflow:
     """A changed workflow with another beginning."""

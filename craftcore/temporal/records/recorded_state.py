@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import replace
 
@@ -27,8 +28,8 @@ WRITTEN = (
 )
 """Events that workflow code writes, beside those of its commands."""
 
-_replayed: list[TaskState] = []
-"""The states of the workflows that are being replayed; the last one is the newest."""
+_STATES: ContextVar[list[TaskState]] = ContextVar("_STATES")
+"""The list to which a workflow adds its state when it is made. Several replays may run at the same time."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -38,7 +39,7 @@ class RecordedTask(TaskWorkflow):
     @workflow.init
     def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:
         super().__init__(start, carried, packed)
-        _replayed.append(self._state)
+        _STATES.get().append(self._state)
 
     @workflow.run
     async def run(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> TaskEnd:
@@ -52,11 +53,16 @@ class _KeptInstance(InstanceAround):
     def __init__(self, instance: WorkflowInstance, kept: list[TaskState]) -> None:
         super().__init__(instance)
         self._kept = kept
+        self._states: list[TaskState] = []
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
-        if any(job.HasField("remove_from_cache") for job in act.jobs) and _replayed:
-            self._kept.append(deepcopy(_replayed.pop()))
-        return super().activate(act)
+        if any(job.HasField("remove_from_cache") for job in act.jobs):
+            self._kept.extend(deepcopy(self._states))
+        before = _STATES.set(self._states)
+        try:
+            return super().activate(act)
+        finally:
+            _STATES.reset(before)
 
 
 class _KeepingRunner(UnsandboxedWorkflowRunner):
