@@ -70,6 +70,14 @@ SELECT (SELECT count(*) FROM triggers INDEXED BY triggers_dead WHERE status = 'D
 LOOKED = 1_000
 """Dead letters that are looked at for their schedules."""
 
+OLDEST_READY = """
+SELECT min(due_at)
+  FROM (SELECT min(due_at) AS due_at FROM triggers WHERE status = 'PENDING' AND due_at <= :now
+        UNION ALL
+        SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED' AND (started_at IS NULL OR NOT :claims_live))
+"""
+"""Claims that are not live were left by a dead daemon and count as due."""
+
 FAILED, DEAD = FAILED_SINCE.format(well=WELL), DEAD_SINCE.format(well=WELL)
 
 

@@ -18,12 +18,12 @@ from craftcore.config import Config
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.metrics import endpoint
 from craftcore.daemon.metrics.counters import SCHEDULES_MAX, Counters
-from craftcore.daemon.metrics.gauge_store import OLDEST_READY, read_gauges
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render
 from craftcore.engine import scheduler
 from craftcore.errors import CannotCreate, ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.listing_store import OLDEST_READY
 from tests.support.code_blocks import PAGES
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
@@ -358,33 +358,42 @@ def test_check_finds_that_the_extra_is_missing(tmp_path):
 # Database values in a scrape
 
 
+def of_a_running_engine(core: VirtualCore) -> Scrape:
+    """Return a scrape for which the claims are of this engine."""
+    counters = Counters(set(), core.clock)
+    counters.on_booted()
+    return scraped(render(core, counters))
+
+
 def test_gauges_show_the_state_of_the_database(tmp_path):
     a_world(tmp_path / "agent.db")
     core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
     with core.reading() as reader:
-        counts, found = read_gauges(reader, core.clock.now(), claims_live=True)
         [dead] = reader.fetch_tuples("SELECT count(*) FROM triggers WHERE status = 'DEAD'")
         [questions] = reader.fetch_tuples("SELECT count(*) FROM questions WHERE status = 'OPEN'")
 
-    assert found["held"]
-    assert not found["schedules_held"]
-    assert not found["safe_mode"]
-    assert found["activities_unknown"] == 1
-    assert (counts["dead"], found["questions_open"]) == (dead[0], questions[0])
-    assert found["questions_open"] > 0 < dead[0]
-    assert counts["due"] == 1
-    assert found["ready_age_seconds"] == 60
-    assert found["epoch"] > 1
+    found = of_a_running_engine(core)
+
+    assert found.value("craftcore_held") == 1
+    assert found.value("craftcore_schedules_held") == 0
+    assert found.value("craftcore_safe_mode") == 0
+    assert found.value("craftcore_activities_unknown") == 1
+    assert found.value("craftcore_triggers", state="dead") == dead[0] > 0
+    assert found.value("craftcore_questions_open") == questions[0] > 0
+    assert found.value("craftcore_triggers", state="due") == 1
+    assert found.value("craftcore_ready_age_seconds") == 60
+    assert (found.value("craftcore_epoch") or 0) > 1
 
 
 def test_claimed_unstarted_trigger_counts_as_waiting(core, clock):
     core.do(core.triggers.emit, a_trigger())
     clock.advance(30)
     core.do(core.claims.claim, epoch=1, limit=1)
-    with core.reading() as reader:
-        counts, found = read_gauges(reader, clock.now(), claims_live=True)
 
-    assert (counts["claimed"], found["ready_age_seconds"]) == (1, 30)
+    found = of_a_running_engine(core)
+
+    assert found.value("craftcore_triggers", state="claimed") == 1
+    assert found.value("craftcore_ready_age_seconds") == 30
 
 
 def test_oldest_ready_trigger_is_found_by_live_indexes(core):
