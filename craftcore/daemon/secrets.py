@@ -13,6 +13,7 @@ from pathlib import Path
 from craftcore.config.references import REFERENCE_SAID, secret_reference
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.outcome_exceptions import NoEffect
+from craftcore.serialization.encode import is_text
 
 SECRET_MAX_BYTES = 64 << 10
 DIRECTORY = "CREDENTIALS_DIRECTORY"
@@ -43,7 +44,7 @@ class Secrets:
                 f"the secret env:{name} is not there: set {name} in the environment of this process, and start it again"
             )
         text = self._environ[name]
-        if not _is_text(text):
+        if not is_text(text):
             raise NoEffect(f"the secret env:{name} is not UTF-8 text: set {name} to text")
         return text
 
@@ -81,11 +82,3 @@ def _content(path: Path) -> bytes | str:
     except OSError as error:
         return f"cannot be read from ${DIRECTORY} ({error.strerror})"
     return content if len(content) <= SECRET_MAX_BYTES else f"is longer than {SECRET_MAX_BYTES} bytes"
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

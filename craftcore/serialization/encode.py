@@ -235,7 +235,7 @@ def _refuse_part(value: Any, where: str) -> None:
     """Raise InvalidInput for the first number or text of a plain value that is not JSON's."""
     if isinstance(value, dict):
         for name, part in value.items():
-            if not _is_text(name):
+            if not is_text(name):
                 raise InvalidInput(
                     f"{where}: key {json.dumps(name):.80} holds a lone surrogate, which is not a character"
                 )
@@ -244,7 +244,7 @@ def _refuse_part(value: Any, where: str) -> None:
         for index, part in enumerate(value):
             _refuse_part(part, f"{where}[{index}]")
     elif isinstance(value, str):
-        if not _is_text(value):
+        if not is_text(value):
             raise InvalidInput(f"{where} holds a lone surrogate, which is not a character")
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(f"{where} is {'NaN' if math.isnan(value) else 'infinite'}")
@@ -255,7 +255,8 @@ def _refuse_part(value: Any, where: str) -> None:
             raise InvalidInput(f"{where} has thousands of digits") from error
 
 
-def _is_text(text: str) -> bool:
+def is_text(text: str) -> bool:
+    """Return whether UTF-8 can encode it: it has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -12,13 +12,7 @@ from craftcore.executions.model import EventType
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 from craftcore.tasks.model import Resume
-
-HELD = """
-SELECT seq, lease_token
-  FROM triggers
- WHERE seq IN (SELECT value FROM json_each(?1))
-   AND +status = 'CLAIMED'
-"""
+from craftcore.triggers.claim_store import HELD
 
 NEWEST_RECORDS = """
 SELECT id, turn, seq, first_events, last_events
