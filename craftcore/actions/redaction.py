@@ -42,8 +42,8 @@ _BEHIND = re.compile(rb"[a-z0-9+/_-]?={0,2}")
 _URL_SAFE = ("", "/", "!*'()", "!#$&'()*+,/:;=?@")
 _APOSTROPHES = ("'", "&#x27;", "&#39;", "&#039;", "&apos;")
 _QUOTES = ('"', "&quot;", "&#34;")
-_NUMBERED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
-_MORE_NUMBERED = _NUMBERED | {ord(sign): f"\\u{ord(sign):04x}" for sign in "'+`"}
+_NUMBERED = ("", "<>&", "<>&='", "<>&'+`\"")
+"""Signs that a library writes as a number into JSON, beside those that it has to."""
 
 
 class _Form(NamedTuple):
@@ -173,7 +173,9 @@ def _escape(text: str) -> Iterator[bytes]:
     content = text.encode(errors="surrogatepass")
     yield content
     for plain in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-        for escaped in (plain, plain.translate(_NUMBERED), plain.replace('\\"', "\\u0022").translate(_MORE_NUMBERED)):
+        for signs in _NUMBERED:
+            escaped = plain.replace('\\"', '"') if '"' in signs else plain
+            escaped = escaped.translate({ord(sign): f"\\u{ord(sign):04x}" for sign in signs})
             for form in (escaped, escaped.replace("/", "\\/")):
                 yield form.encode(errors="surrogatepass")
                 yield json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
@@ -182,9 +184,11 @@ def _escape(text: str) -> Iterator[bytes]:
         quoted = quote(content, safe=safe)
         for form in (quoted, quoted.replace("%20", "+"), quote(quoted, safe=safe)):
             yield form.encode()
+    yield quote(content, safe="*").replace("%20", "+").replace("~", "%7e").encode()
     for quote_mark in _QUOTES:
         for apostrophe in _APOSTROPHES:
-            form = escape(text, quote=False).replace('"', quote_mark).replace("'", apostrophe)
-            yield form.encode(errors="surrogatepass")
-            yield form.encode("ascii", "xmlcharrefreplace")
+            escaped = escape(text, quote=False).replace('"', quote_mark).replace("'", apostrophe)
+            for form in (escaped, escaped.replace("+", "&#43;")):
+                yield form.encode(errors="surrogatepass")
+                yield form.encode("ascii", "xmlcharrefreplace")
     yield quopri.encodestring(content).replace(b"=\n", b"")

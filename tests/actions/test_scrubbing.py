@@ -25,8 +25,9 @@ SIGNS = st.characters(min_codepoint=33, max_codepoint=126)
 SECRETS = st.text(SIGNS, min_size=8, max_size=40)
 PASSWORDS = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=8, max_size=24)
 
-NUMBERS = {ord(sign): f"\\u{ord(sign):04X}" for sign in "<>&"}
-MORE_NUMBERS = {ord(sign): f"\\u{ord(sign):04X}" for sign in "<>&'+`"}
+NUMBERS, GSONS, MORE_NUMBERS = (
+    {ord(sign): f"\\u{ord(sign):04X}" for sign in signs} for signs in ("<>&", "<>&='", "<>&'+`")
+)
 
 TEXT_ENCODINGS: list[Callable[[str], str]] = [
     str,
@@ -34,9 +35,11 @@ TEXT_ENCODINGS: list[Callable[[str], str]] = [
     lambda text: json.dumps(json.dumps(text))[3:-3],
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),
     lambda text: json.dumps(text)[1:-1].translate(NUMBERS),
+    lambda text: json.dumps(text, ensure_ascii=False)[1:-1].translate(GSONS),
     lambda text: json.dumps(text)[1:-1].replace('\\"', "\\u0022").translate(MORE_NUMBERS),
     lambda text: html.escape(text),
     lambda text: html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+    lambda text: html.escape(text).replace("&#x27;", "&#39;").replace("&quot;", "&#34;").replace("+", "&#43;"),
     lambda text: html.escape(text, quote=False).encode("ascii", "xmlcharrefreplace").decode(),
     lambda text: quote(text),
     lambda text: quote(text, safe="!*'()"),
@@ -44,6 +47,7 @@ TEXT_ENCODINGS: list[Callable[[str], str]] = [
     lambda text: quote(text, safe=""),
     lambda text: quote(quote(text, safe=""), safe=""),
     quote_plus,
+    lambda text: quote_plus(text, safe="*").replace("~", "%7E"),
     lambda text: quopri.encodestring(text.encode()).decode(),
     lambda text: text.encode().hex(),
     lambda text: text.encode().hex().upper(),
