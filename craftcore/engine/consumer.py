@@ -25,7 +25,7 @@ from typing import Any
 
 from craftcore.engine.attempt import Attempt, log_settled
 from craftcore.engine.attempt_commits import AttemptBatches, AttemptCommits, Settled
-from craftcore.engine.claim_window import ClaimWindow
+from craftcore.engine.claim_window import ClaimWindow, Slots
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.exclusive_run import ExclusiveRun
@@ -33,7 +33,6 @@ from craftcore.engine.faults import fault, report
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.router_call import RouterCall
 from craftcore.engine.runner import Fallback, Runner
-from craftcore.engine.slots import Slots
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.log import get_logger

@@ -9,11 +9,11 @@ import anyio.lowlevel
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits
+from craftcore.engine.claim_window import Slots
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.failure import exception_details, wait_asked
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.routing import Routes
-from craftcore.engine.slots import Slots
 from craftcore.errors import ErrorCode
 from craftcore.executions.recorder import Routed
 from craftcore.failpoints import Failpoint, hit

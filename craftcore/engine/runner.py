@@ -16,8 +16,7 @@ from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
-from craftcore.engine.limits.release_counts import ReleaseCounts
-from craftcore.engine.limits.shortages import Shortages
+from craftcore.engine.limits.shortages import ReleaseCounts, Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import document, move_of_continue

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from craftcore import App, Continue, Done, Producer, TaskContext, TriggerSpec
-from craftcore.engine.signature_check import misfit
+from craftcore.engine.held_tasks import misfit
 from craftcore.errors import StateRefused
 from craftcore.tasks.hold_store import LiveTask
 from tests.support.engine_harness import lab, settings

@@ -192,7 +192,7 @@ ACTIVITIES = (
     mutant(
         "changed-key-does-it-again",
         "an activity whose key has changed is not called again",
-        "engine/turn/moved_acts.py",
+        "engine/turn/changed_acts.py",
         "    if alike and (shifted or _is_same(turn, action, place, alike)):\n",
         "    if False:\n",
         "tests/engine/test_moved_acts.py",

@@ -17,7 +17,6 @@ import anyio
 
 from craftcore.clock import Clock
 from craftcore.engine.failure import leaf_errors
-from craftcore.engine.limits.release_counts import ReleaseCounts
 from craftcore.log import get_logger
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text, type_name
 from craftcore.triggers.backoff import RetryPolicy
@@ -39,6 +38,23 @@ ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 PIPES, BYTES = 8, 16 << 20
 """The resources that a look takes and gives back, besides a thread: about what a handler needs."""
+
+KEPT_MAX = 10_000
+"""Triggers whose hand-backs are counted."""
+
+
+class ReleaseCounts:
+    """How often triggers were handed back for one reason, kept in memory for the newest KEPT_MAX triggers."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def count(self, trigger: str) -> int:
+        """Count one more, and return how many there were."""
+        number = self._counts[trigger] = self._counts.pop(trigger, 0) + 1
+        if len(self._counts) > KEPT_MAX:
+            del self._counts[next(iter(self._counts))]
+        return number
 
 
 def describe_shortage(error: BaseException) -> str | None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, TypeVarTuple
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.act import act
+from craftcore.engine.turn.changed_acts import refuse_done_act
 from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
 from craftcore.engine.turn.questions import check_question
-from craftcore.engine.turn.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
