@@ -78,30 +78,30 @@ class Services:
         )
         self.schedules = ScheduleService(self.clock, self.triggers)
         self.ticks = TickService(self.triggers)
-        waiting = WaitService(self.clock, self.triggers)
+        waits = WaitService(self.clock, self.triggers)
         self.restored = RestoredWork()
         ledger = Ledger(self.restored)
-        self.recording = TurnRecorder(self.clock, self.triggers, self.restored)
-        self.acts = ActivityEvents(self.clock, ledger, self.recording)
-        self.deciding = ActivityDecisions(ledger, waiting)
-        ending = TaskCloser(self.triggers, waiting, self.acts, self.restored)
-        stopping = TurnStopper(self.triggers, waiting, self.acts)
+        self.turn_recorder = TurnRecorder(self.clock, self.triggers, self.restored)
+        self.acts = ActivityEvents(self.clock, ledger, self.turn_recorder)
+        self.activity_decisions = ActivityDecisions(ledger, waits)
+        task_closer = TaskCloser(self.triggers, waits, self.acts, self.restored)
+        turn_stopper = TurnStopper(self.triggers, waits, self.acts)
         self.holds = Holds(self.triggers)
         self.tasks = TaskService(
             self.clock,
             self.triggers,
-            waiting,
-            ending,
-            stopping,
-            self.deciding,
+            waits,
+            task_closer,
+            turn_stopper,
+            self.activity_decisions,
             self.holds,
             payload_max_bytes=config.triggers.payload_max_bytes,
         )
-        self.entering = TurnStarter(waiting)
+        self.turn_starter = TurnStarter(waits)
         self.turns = TurnService(
-            self.triggers, waiting, ending, stopping, self.restored, lease_seconds=config.triggers.lease_seconds
+            self.triggers, waits, task_closer, turn_stopper, self.restored, lease_seconds=config.triggers.lease_seconds
         )
-        self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
+        self.resume_contract = ResumeContract(self.triggers, self.tasks, waits, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
 
     def cancel_all(self, tx: Transaction, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
@@ -195,7 +195,7 @@ class Services:
             migrate.migrate(self.database, self.clock, also=lambda tx, _: give_id(tx, new_id))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Return the synchronous door: one transaction, on disk when the block is left."""
+        """Return one transaction, which is on disk when the block is left."""
         return self.database.transaction()
 
     @contextmanager
@@ -211,5 +211,5 @@ class Services:
             return call(reader, *args)
 
     def close(self) -> None:
-        """Close what the synchronous door opened."""
+        """Close the connection of synchronous transactions."""
         self.database.close()

@@ -69,7 +69,7 @@ class AttemptCommits:
     ) -> None:
         self._app = app
         self._claims = services.claims
-        self._entering = services.entering
+        self._turn_starter = services.turn_starter
         self._turns = services.turns
         self._recorder = recorder
         self._held_tasks = held_tasks
@@ -91,7 +91,7 @@ class AttemptCommits:
         answers = self._claims.start_all(tx, claims, alone=alone)
         started = [answer.claim for answer in answers if isinstance(answer, Started)]
         routes = [self._routes.known_route(tx, claim) for claim in started]
-        entries = self._entering.enter_all(
+        entries = self._turn_starter.enter_all(
             tx, [self._start(claim, route) for claim, route in zip(started, routes, strict=True)]
         )
         routes = [self._next_agent_route(route, entry) for route, entry in zip(routes, entries, strict=True)]
@@ -199,7 +199,7 @@ class AttemptCommits:
         """Note what a router decided, and enter the turn: the record as it goes on, and what the turn finds."""
         if session_id is not None:
             self._claims.join_lane(tx, attempt.claim, session_id)
-        [entry] = self._entering.enter_all(tx, [self._start(attempt.claim._replace(lane=attempt.lane), routed)])
+        [entry] = self._turn_starter.enter_all(tx, [self._start(attempt.claim._replace(lane=attempt.lane), routed)])
         if routed.agents and isinstance(entry, Entry):
             self._agents.choose(tx, entry.task, routed.agents)
         return self._recorder.record_decision(

@@ -29,6 +29,8 @@ def resolve(
     now = ActivityStore().get_by_seq(tx, seen.seq)
     if (now.status, now.calls, now.decision) != (seen.status, seen.calls, seen.decision):
         raise StateRefused(f"{now.key} has moved on meanwhile: it {describe_status(now)}; nothing was written")
-    after = services.deciding.decide(tx, seen.key, decision, decided_by=scope.operator, reference=reference, note=note)
+    after = services.activity_decisions.decide(
+        tx, seen.key, decision, decided_by=scope.operator, reference=reference, note=note
+    )
     scope.record(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
     return after, services.tasks.get(tx, after.task_id)

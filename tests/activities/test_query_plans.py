@@ -114,8 +114,8 @@ def run_all_rules(filled: Filled, tx: Transaction) -> None:
     begin_acts(filled, tx, "1.2", again=second)
     tx.run("UPDATE tasks SET status = 'CANCELLED', ended_at = 1 WHERE seq = :seq", seq=task_seq)
     acts.ask_at_end(tx, [task_seq])
-    filled.core.deciding.decide(tx, third.key, Decision.HAPPENED, decided_by="ada")
-    filled.core.deciding.decide(tx, fourth.key, Decision.RESEND, decided_by="ada")
+    filled.core.activity_decisions.decide(tx, third.key, Decision.HAPPENED, decided_by="ada")
+    filled.core.activity_decisions.decide(tx, fourth.key, Decision.RESEND, decided_by="ada")
     assert acts.mark_interrupted(tx) == 1
     LISTING.count_in_doubt(tx)
     LISTING.list_newest(tx, 10)
@@ -186,7 +186,7 @@ QUERIES: dict[str, Callable[[Filled, Transaction], object]] = {
     "end of a task": lambda filled, tx: filled.core.acts.ask_at_end(tx, [filled.running.task.seq]),
     "boot": lambda filled, tx: LEDGER.mark_interrupted(tx),
     "call": lambda filled, tx: settle_acts(filled, tx, *begin_acts(filled, tx, "2.1")),
-    "decision": lambda filled, tx: filled.core.deciding.decide(
+    "decision": lambda filled, tx: filled.core.activity_decisions.decide(
         tx, an_intent(filled.running, "1.2").key, Decision.GIVE_UP, decided_by="ada"
     ),
 }

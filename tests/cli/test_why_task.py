@@ -124,7 +124,7 @@ def test_stalled_turn_shows_the_question_asked(cli, clock, database, core, why):
 
     def ask(tx):
         asked = NewQuestion(kind=QuestionKind.STALLED, question="It is stuck. Cancel?", options=("wait", "cancel"))
-        core.recording.ask_stalled(tx, claim, core.tasks.get(tx, wait), asked)
+        core.turn_recorder.ask_stalled(tx, claim, core.tasks.get(tx, wait), asked)
 
     core.do(ask)
     clock.advance(minutes=5)

@@ -231,7 +231,7 @@ def test_record_of_an_act_in_doubt_is_kept_until_the_decision(core, clock):
     running = begin_task(core)
     doubt = an_activity(core, running, UNKNOWN)
     unknown = event_of(running, None)._replace(type=EventType.ACTIVITY_UNKNOWN, activity_seq=doubt.seq)
-    core.do(core.recording.record, unknown)
+    core.do(core.turn_recorder.record, unknown)
     core.do(RECORDER.close_all, [(running.record, HOPELESS)])
     end_turn(core, running, HOPELESS)
     run(core)

@@ -54,7 +54,7 @@ def enter(
 
     def start(tx: Transaction) -> Running | StaleTurn | None:
         started = get_single_result(core.claims.start_all(tx, [claim])).claim
-        [entry] = core.entering.enter_all(tx, [TurnStart(started, claim.workflow or "greet", is_task, deadline)])
+        [entry] = core.turn_starter.enter_all(tx, [TurnStart(started, claim.workflow or "greet", is_task, deadline)])
         if not isinstance(entry, Entry):
             return entry
         routed = Routed(entry.task.workflow, "explicit workflow")
@@ -98,7 +98,7 @@ def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
     child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
     event = event_of(parent, f"child:{child_id}", canonicalize({"id": child_id}))
     event = event._replace(type=EventType.CHILD_STARTED)
-    core.do(core.recording.emit_recorded, row, lambda _: event, child)
+    core.do(core.turn_recorder.emit_recorded, row, lambda _: event, child)
     return child_id
 
 
@@ -150,7 +150,7 @@ def unwind(core: VirtualCore, running: Running) -> Followed:
 def complete(core: VirtualCore, running: Running, name: str = "step:fetch", result: Any = None) -> None:
     """Record a completed step of the turn."""
     payload = {"args": "", "key": None, "latency_ms": 1.0, "name": name, "result": result}
-    core.do(core.recording.record, event_of(running, name, canonicalize(payload)))
+    core.do(core.turn_recorder.record, event_of(running, name, canonicalize(payload)))
 
 
 def event_of(running: Running, memo: str | None, payload_json: str = "{}") -> NewEvent:

@@ -76,7 +76,7 @@ def suspend_in_doubt(core: VirtualCore, **trigger: Any) -> tuple[Running, Activi
 def record_decision(
     core: VirtualCore, activity: Activity, decision: Decision = Decision.HAPPENED, **how: Any
 ) -> Activity:
-    return core.do(core.deciding.decide, activity.key, decision, **{"decided_by": "ada", **how})
+    return core.do(core.activity_decisions.decide, activity.key, decision, **{"decided_by": "ada", **how})
 
 
 def dump_tables(core: VirtualCore) -> list[dict[str, Any]]:
@@ -215,7 +215,7 @@ def test_decision_about_a_certain_activity_is_refused(core, end):
 
 def test_decision_about_an_unknown_key_is_refused(core):
     with pytest.raises(NotFound, match=r"no activity activity:t:1\.1"):
-        core.do(core.deciding.decide, "activity:t:1.1", Decision.HAPPENED, decided_by="ada")
+        core.do(core.activity_decisions.decide, "activity:t:1.1", Decision.HAPPENED, decided_by="ada")
 
 
 @pytest.mark.parametrize(

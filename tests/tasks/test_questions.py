@@ -169,7 +169,7 @@ def test_questions_are_listed_in_the_order_asked_with_their_tasks(core):
 def ask_about_stall(core: VirtualCore) -> Running:
     running = begin(core)
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it hang?", options=("wait", "cancel"))
-    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    core.do(core.turn_recorder.ask_stalled, running.claim, running.task, question)
     return running
 
 
@@ -177,7 +177,7 @@ def test_stalled_turn_is_asked_about_once(core):
     running = ask_about_stall(core)
 
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it still hang?", options=("wait", "cancel"))
-    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    core.do(core.turn_recorder.ask_stalled, running.claim, running.task, question)
 
     assert the_question(core)["question"] == "Does it hang?"
 
@@ -189,7 +189,7 @@ def test_stalled_turn_continues_or_its_task_is_cancelled_at_the_next_await(core)
     assert core.do(core.claims.cancel_requests, 1) == []
 
     question = NewQuestion(kind=QuestionKind.STALLED, question="And now?", options=("wait", "cancel"))
-    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    core.do(core.turn_recorder.ask_stalled, running.claim, running.task, question)
     answer(core, "cancel")
     assert core.do(core.claims.cancel_requests, 1) == [running.claim.seq]
 
@@ -216,7 +216,7 @@ def test_question_about_a_finished_turn_is_not_asked(core):
     finish(core, running)
 
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it hang?", options=("wait", "cancel"))
-    core.do(core.recording.ask_stalled, running.claim, running.task, question)
+    core.do(core.turn_recorder.ask_stalled, running.claim, running.task, question)
 
     assert rows(core, "questions") == []
 

@@ -109,7 +109,7 @@ def test_work_that_restored_work_signals_is_asked_about_under_any_policy(core, c
     later = begin(core)
     assert doubtful(core, later.task.id) == {}
 
-    core.do(core.recording.mark_made, make_signal_event(restored, later.task.id), later.task.id)
+    core.do(core.turn_recorder.mark_made, make_signal_event(restored, later.task.id), later.task.id)
 
     assert doubt_reason(core, later) == RESTORED_OTHER_KEY
 

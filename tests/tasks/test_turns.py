@@ -147,7 +147,7 @@ def test_finished_turn_records_nothing_and_its_batch_continues(core):
     finished, running = begin(core), begin(core)
     finish(core, finished)
 
-    answers = core.do(core.recording.record_all, [event_of(finished, "step:late"), event_of(running, "step:fine")])
+    answers = core.do(core.turn_recorder.record_all, [event_of(finished, "step:late"), event_of(running, "step:fine")])
 
     assert isinstance(answers[0], LeaseLost)
     assert isinstance(answers[1], int)
@@ -160,19 +160,19 @@ def test_emit_of_a_finished_turn_emits_nothing(core):
     row = core.triggers.accept(a_trigger())
 
     with pytest.raises(LeaseLost):
-        core.do(core.recording.emit_recorded, row, lambda _: event_of(finished, "emit#1"), None)
+        core.do(core.turn_recorder.emit_recorded, row, lambda _: event_of(finished, "emit#1"), None)
     assert len(rows(core, "triggers")) == 1
 
 
 def test_progress_of_a_finished_turn_is_refused(core):
     finished, running = begin(core), begin(core)
-    core.do(core.recording.set_progress, finished.claim, finished.task.seq, "1")
+    core.do(core.turn_recorder.set_progress, finished.claim, finished.task.seq, "1")
     finish(core, finished)
 
     with pytest.raises(LeaseLost):
-        core.do(core.recording.set_progress, finished.claim, finished.task.seq, "2")
-    core.do(core.recording.set_progress, running.claim, running.task.seq, "3")
-    core.do(core.recording.set_progress, running.claim, running.task.seq, "4")
+        core.do(core.turn_recorder.set_progress, finished.claim, finished.task.seq, "2")
+    core.do(core.turn_recorder.set_progress, running.claim, running.task.seq, "3")
+    core.do(core.turn_recorder.set_progress, running.claim, running.task.seq, "4")
 
     assert [(row["progress_json"], row["progress_count"]) for row in rows(core, "tasks")] == [("1", 1), ("4", 2)]
 

@@ -43,7 +43,7 @@ class SqliteJournal:
         self._writer = commits.writer
         self._commits = commits
         self._clock = services.clock
-        self._recording = services.recording
+        self._turn_recorder = services.turn_recorder
         self._acts = services.acts
         self._tasks = services.tasks
         self._triggers = services.triggers
@@ -55,7 +55,7 @@ class SqliteJournal:
         """Do nothing: the file is locked, so no other process runs a turn of it."""
 
     async def record(self, event: NewEvent) -> None:
-        await self._commits.commit(self._recording.record_all, event, each=True, in_any_case=True)
+        await self._commits.commit(self._turn_recorder.record_all, event, each=True, in_any_case=True)
 
     async def emit(
         self,
@@ -68,7 +68,7 @@ class SqliteJournal:
         def emit_recorded(tx: Transaction, row: NewTrigger, child: NewTask | None) -> Emitted:
             if id_may_be_used and is_derived(row.id) and self._triggers.is_id_used(tx, row.id):
                 row, child = with_id(row, child, self._clock.new_id())
-            return self._recording.emit_recorded(tx, row, event_of, child)
+            return self._turn_recorder.emit_recorded(tx, row, event_of, child)
 
         try:
             try:
@@ -86,8 +86,8 @@ class SqliteJournal:
     ) -> T:
         def signal(tx: Transaction) -> T:
             record, answer = event_of(self._tasks.signal(tx, task_id, event, payload, sent_by=sent_by))
-            self._recording.record(tx, record)
-            self._recording.mark_made(tx, record, task_id)
+            self._turn_recorder.record(tx, record)
+            self._turn_recorder.mark_made(tx, record, task_id)
             return answer
 
         try:
@@ -151,13 +151,13 @@ class SqliteJournal:
     # What others see of a turn
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
-        return await self._writer.commit(self._recording.stream, task_id, limit)
+        return await self._writer.commit(self._turn_recorder.stream, task_id, limit)
 
     async def set_progress(self, claim: Claim, task: Task, progress_json: str) -> None:
-        await self._commits.commit(self._recording.set_progress, claim, task.seq, progress_json)
+        await self._commits.commit(self._turn_recorder.set_progress, claim, task.seq, progress_json)
 
     async def ask_stalled(self, claim: Claim, task: Task, asked: NewQuestion) -> None:
-        await self._commits.commit(self._recording.ask_stalled, claim, task, asked)
+        await self._commits.commit(self._turn_recorder.ask_stalled, claim, task, asked)
 
 
 def with_id(row: NewTrigger, child: NewTask | None, new_id: str) -> tuple[NewTrigger, NewTask | None]:
@@ -241,7 +241,7 @@ class SqliteTables:
     ) -> None:
         self.schedules = schedules
         self._commits = commits
-        self._recording = services.recording
+        self._turn_recorder = services.turn_recorder
         self._read = services.read
         self._on_changed = on_changed
 
@@ -250,7 +250,7 @@ class SqliteTables:
     ) -> T:
         def record(tx: Transaction, result: Any) -> T:
             event, answer = event_of(result)
-            self._recording.record(tx, event)
+            self._turn_recorder.record(tx, event)
             return answer
 
         return await self._commits.writer.commit_user_sql(fn, args, record)
@@ -261,9 +261,9 @@ class SqliteTables:
         def record(tx: Transaction) -> T:
             result = call(tx, *args)
             event, answer = event_of(result)
-            self._recording.record(tx, event)
+            self._turn_recorder.record(tx, event)
             if (made := find_made(result, tx.now)) is not None:
-                self._recording.mark_made(tx, event, made[1], kind=made[0])
+                self._turn_recorder.mark_made(tx, event, made[1], kind=made[0])
             return answer
 
         try:
