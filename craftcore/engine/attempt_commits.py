@@ -159,12 +159,12 @@ class AttemptCommits:
                 steps, is_stalled = (
                     (attempt.turn.spent, attempt.turn.asked_at > 0) if attempt.turn is not None else (0, False)
                 )
-                mine = None if isinstance(outcome, Cancelled) else attempt.move
+                turn_move = None if isinstance(outcome, Cancelled) else attempt.move
                 ends.append(
                     TurnEnd(
                         attempt.entry,
                         move,
-                        mine,
+                        turn_move,
                         steps,
                         self._may_claim_next(attempt),
                         is_stalled or attempt.was_stalled,

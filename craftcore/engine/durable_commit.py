@@ -56,14 +56,14 @@ class DurableCommits:
                 is_logged = True
                 await anyio.sleep(FULL_DISK_SECONDS)
             except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
-                if work == self._set_aside or not (found := await self.set_aside_corrupt()):
+                if work == self._set_aside or not (faults := await self.set_aside_corrupt()):
                     raise
-                log.error("row.corrupt", wrong=found)
+                log.error("row.corrupt", wrong=faults)
 
     async def set_aside_corrupt(self) -> list[str]:
         """Set aside all corrupt rows; return what was wrong with each."""
-        found: list[str] = await self.commit(self._set_aside)
-        return found
+        faults: list[str] = await self.commit(self._set_aside)
+        return faults
 
 
 class Corruption:

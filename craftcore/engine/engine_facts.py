@@ -66,8 +66,8 @@ def read_engine_facts(reader: Reader) -> EngineFacts | None:
     """Return what the last start left; None when it cannot be read, as in a file of an older program."""
     text = get_fact(reader, "engine")
     try:
-        found = json.loads(text) if text is not None else None
-        facts = EngineFacts(**{field.name: found[field.name] for field in fields(EngineFacts)}) if found else None
+        document = json.loads(text) if text is not None else None
+        facts = EngineFacts(**{field.name: document[field.name] for field in fields(EngineFacts)}) if document else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     last = newest_epoch(reader)

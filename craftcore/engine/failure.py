@@ -161,8 +161,8 @@ def is_only(error: BaseException, kinds: Kinds) -> bool:
 def decisive_error(error: BaseException) -> BaseException:
     """Return the error that says what becomes of an attempt: of several, the first that trying again cannot help; the
     group itself when there is none."""
-    found = leaf_errors(error)
-    return found[0] if len(found) == 1 else next(filter(is_hopeless, found), error)
+    leaves = leaf_errors(error)
+    return leaves[0] if len(leaves) == 1 else next(filter(is_hopeless, leaves), error)
 
 
 def is_hopeless(error: BaseException) -> bool:
@@ -188,14 +188,14 @@ def first_error(error: BaseException) -> BaseException:
 
 def leaf_errors(error: BaseException) -> list[BaseException]:
     """Return the errors of a group, however deep, in their order; any other error is its only one."""
-    found, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
+    leaves, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
     while within:
         one = within.pop()
         if safe_isinstance(one, BaseExceptionGroup):
             within.extend(reversed(_EXCEPTIONS.__get__(one)))
         else:
-            found.append(one)
-    return found
+            leaves.append(one)
+    return leaves
 
 
 FIRST, LAST = 4, 6

@@ -26,15 +26,15 @@ def fault(error: BaseException, step: str) -> Failed:
 
     Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C.
     """
-    is_ours = safe_isinstance(error, StorageError) and not safe_isinstance(error, RowInvalid)
+    is_of_storage = safe_isinstance(error, StorageError) and not safe_isinstance(error, RowInvalid)
     ends = (anyio.get_cancelled_exc_class(), GeneratorExit, KeyboardInterrupt)
-    if is_ours or safe_isinstance(error, ends) or is_ctrl_c(error):
+    if is_of_storage or safe_isinstance(error, ends) or is_ctrl_c(error):
         raise error
     message = f"craftcore failed to {step} this trigger: {type_name(error)}: {message_of(error)}"
-    found = failure_of(
+    failed = failure_of(
         ErrorCode.INTERNAL_AGENT_ERROR, truncate_text(message, MESSAGE_LIMIT), **exception_details(error)
     )
-    return Failed(code=found.code, message=found.message, retryable=False, details=found.details)
+    return Failed(code=failed.code, message=failed.message, retryable=False, details=failed.details)
 
 
 def report(claim: Claim, step: str, error: BaseException) -> None:

@@ -52,22 +52,22 @@ def live_state(reader: Reader) -> LiveState:
     """Read what the engine of the last epoch left. Without trouble when it left nothing, or nothing sound."""
     last = newest_epoch(reader) or 0
     try:
-        found = json.loads(get_fact(reader, NAME) or "{}")
-        state = _validate(found) if isinstance(found, dict) else None
+        document = json.loads(get_fact(reader, NAME) or "{}")
+        state = _validate(document) if isinstance(document, dict) else None
     except (ValueError, RecursionError):
         state = None
     return state if state is not None and state.epoch == last else LiveState(epoch=last)
 
 
-def _validate(found: dict[str, Any]) -> LiveState | None:
-    epoch: Any = found.get("epoch")
-    failed: Any = found.get("checkpoint_failed")
-    seconds: Any = found.get("flush_seconds")
-    unreachable: Any = found.get("unreachable")
-    shortage: Any = found.get("shortage")
-    alone: Any = found.get("alone")
-    since: Any = found.get("alone_since")
-    until: Any = found.get("alone_until")
+def _validate(document: dict[str, Any]) -> LiveState | None:
+    epoch: Any = document.get("epoch")
+    failed: Any = document.get("checkpoint_failed")
+    seconds: Any = document.get("flush_seconds")
+    unreachable: Any = document.get("unreachable")
+    shortage: Any = document.get("shortage")
+    alone: Any = document.get("alone")
+    since: Any = document.get("alone_since")
+    until: Any = document.get("alone_until")
     sound = (
         type(epoch) is int
         and type(failed) in (str, type(None))

@@ -44,10 +44,10 @@ def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
         return Damaged(id, describe_damage(error))
 
 
-def require_readable(found: list[Model | Damaged]) -> list[Model]:
+def require_readable(rows: list[Model | Damaged]) -> list[Model]:
     """Return the rows when all are readable. Raises UnreadableRow when one is damaged."""
     ones: list[Model] = []
-    for one in found:
+    for one in rows:
         if isinstance(one, Damaged):
             raise UnreadableRow(f"{one.id}: {one.wrong}")
         ones.append(one)
@@ -98,11 +98,11 @@ def model_of(kind: Callable[..., Model], row: Row, **others: Any) -> Model:
 @cache
 def _field_types(kind: Callable[..., Any]) -> dict[str, Callable[[Any], Any] | None]:
     """Return the fields of a model, each with the enum or the bool that it is of; None for what is stored as it is."""
-    found: dict[str, Callable[[Any], Any] | None] = {}
+    readers: dict[str, Callable[[Any], Any] | None] = {}
     for name, hint in get_type_hints(kind).items():
         types = (one for one in (hint, *get_args(hint)) if isinstance(one, type))
-        found[name] = next((one for one in types if one is bool or issubclass(one, Enum)), None)
-    return found
+        readers[name] = next((one for one in types if one is bool or issubclass(one, Enum)), None)
+    return readers
 
 
 def invalid_text(row: Row) -> str | None:

@@ -57,10 +57,10 @@ def number(tx: Reader, name: str) -> float | None:
     """Return the wall time or the epoch of a fact. None when there is none, and for a damaged value: one damaged fact
     must not keep the daemon from starting."""
     try:
-        found = float(get_fact(tx, name) or "")
+        number = float(get_fact(tx, name) or "")
     except ValueError:
         return None
-    return found if 0 <= found < YEAR_10000 else None
+    return number if 0 <= number < YEAR_10000 else None
 
 
 def give_id(tx: Transaction, new_id: str) -> None:

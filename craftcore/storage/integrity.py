@@ -95,10 +95,10 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
         f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in expected if (kind, name) not in there
     ]
     tables = {name for kind, name in expected if kind in ("table", "view")}
-    for (kind, name), found in there.items():
-        table = found[1].lower()
+    for (kind, name), actual in there.items():
+        table = actual[1].lower()
         if (kind, name) in expected:
-            if expected[kind, name] != found:
+            if expected[kind, name] != actual:
                 faults.append(f"the {kind} {name} is not as the migrations made it")
         elif table in tables:
             faults.append(f"the {kind} {name} on {table} does not belong to craftcore: DROP {kind.upper()} {name}")

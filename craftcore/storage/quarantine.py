@@ -50,20 +50,20 @@ class Quarantine:
 
     def find(self, tx: Reader) -> list[CorruptRow]:
         """Return the corrupt rows among those of the query."""
-        return [found for row in tx.fetch_all_as_bytes(self.rows) if (found := self._inspect(row))]
+        return [corrupt for row in tx.fetch_all_as_bytes(self.rows) if (corrupt := self._inspect(row))]
 
-    def repair(self, tx: Transaction, found: CorruptRow) -> int:
+    def repair(self, tx: Transaction, corrupt: CorruptRow) -> int:
         """Make the row readable and write what becomes of it. Return 0 when `where` excludes the row."""
-        values = {name: readable_value(value) for name, value in found.row.items()}
+        values = {name: readable_value(value) for name, value in corrupt.row.items()}
         values |= {name: _to_json(values[name]) for name in self.json}
-        bad = [name for name, value in found.row.items() if invalid_text({name: value})]
+        bad = [name for name, value in corrupt.row.items() if invalid_text({name: value})]
         sets = {name: f":{name}" for name in (*bad, *self.json)} | dict.fromkeys(self.nulls, "NULL") | self.becomes
         return tx.run(
             f"UPDATE {self.table} SET {', '.join(f'{name} = {value}' for name, value in sets.items())} "  # noqa: S608
             f"WHERE {self.where}",
             **values,
-            wrong=found.wrong,
-            message=found.message,
+            wrong=corrupt.wrong,
+            message=corrupt.message,
         )
 
     def _inspect(self, row: Row) -> CorruptRow | None:

@@ -76,8 +76,8 @@ class RestoredWork:
         restored_at = self.find_moment(tx) if work_ids else None
         if restored_at is None:
             return {}
-        found = tx.fetch_tuples(DOUBTFUL, (canonicalize(sorted(work_ids)), restored_at))
-        return {work_id: bool(has_same_id) for work_id, has_same_id in found}
+        rows = tx.fetch_tuples(DOUBTFUL, (canonicalize(sorted(work_ids)), restored_at))
+        return {work_id: bool(has_same_id) for work_id, has_same_id in rows}
 
     def find_moment(self, tx: Reader) -> float | None:
         """Return the moment of the restore. None when nothing is in doubt; a damaged moment puts all work in doubt."""

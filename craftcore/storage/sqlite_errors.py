@@ -94,16 +94,16 @@ def describe_refusal(path: str | Path) -> str:
     """Return that a user may not use a path: the mode and the owner of the file, or of the folder that is closed."""
     for place in (Path(path), *Path(path).absolute().parents):
         try:
-            found = place.stat()
+            status = place.stat()
         except OSError:  # missing, or in a folder that is closed
             continue
-        is_folder = stat.S_ISDIR(found.st_mode)
+        is_folder = stat.S_ISDIR(status.st_mode)
         if os.access(place, os.W_OK | (os.X_OK if is_folder else os.R_OK), effective_ids=True):
             if is_folder:  # and so are the folders above it: it could be looked at
                 break
             continue
         name = "it" if place == Path(path) else str(place)
-        owned = f"{name} has mode {stat.S_IMODE(found.st_mode):03o} and belongs to user id {found.st_uid}"
+        owned = f"{name} has mode {stat.S_IMODE(status.st_mode):03o} and belongs to user id {status.st_uid}"
         return f"{path}: permission denied ({owned}; this user id is {os.geteuid()})"
     return f"{path}: permission denied"
 

@@ -159,13 +159,13 @@ KEYS_MAX = 11
 def keys_like(tx: Reader, table: str, prefix: str, *, key: str = "id") -> list[str]:
     """Return the first keys of a table that begin with `prefix`: none, the one meant, or those it may mean."""
     sql = f"SELECT {key} FROM {table} WHERE {key} >= ?1 AND {key} < ?2 ORDER BY {key} LIMIT ?3"  # noqa: S608 - names
-    return [found for (found,) in tx.fetch_tuples(sql, (prefix, prefix + "\x7f", KEYS_MAX))]
+    return [key for (key,) in tx.fetch_tuples(sql, (prefix, prefix + "\x7f", KEYS_MAX))]
 
 
 def keys_ending(tx: Reader, table: str, suffix: str, *, key: str = "id") -> list[str]:
     """Return the first keys of a table that end with `suffix`. It reads the whole index of the keys."""
     sql = f"SELECT DISTINCT {key} FROM {table} WHERE substr({key}, -length(?1)) = ?1 LIMIT ?2"  # noqa: S608 - names
-    return [found for (found,) in tx.fetch_tuples(sql, (suffix, KEYS_MAX))]
+    return [key for (key,) in tx.fetch_tuples(sql, (suffix, KEYS_MAX))]
 
 
 def get_single_result(results: Sequence[T | Exception]) -> T:

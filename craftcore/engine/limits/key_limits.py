@@ -102,8 +102,8 @@ class KeyLimits:
         self._put_off |= answer.put_off
         if answer.all is not None:
             self._put_off = set(answer.all)
-        found = answer.put_off | (answer.all or frozenset()) | self._put_off.intersection(answer.keys.values())
-        self._hot |= found - {key for _, key in self._timed}
+        hot = answer.put_off | (answer.all or frozenset()) | self._put_off.intersection(answer.keys.values())
+        self._hot |= hot - {key for _, key in self._timed}
         if answer.put_off or not self._hot:
             return bool(answer.put_off)
         use = self._count(held, running)

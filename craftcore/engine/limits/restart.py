@@ -26,9 +26,9 @@ def restore_rate_history(reader: Reader, limits: Limits, clock: Clock) -> None:
         limits.remember((workflow, at - booted) for workflow, at in starts)
     if keyed := limits.keys.rates:
         longest = max(limit.seconds for limit in keyed.values())
-        found, are_all = StartsStore().list_keyed_since(reader, keyed, now - longest, now)
-        _warn_of_rest(len(found), are_all)
-        limits.keys.remember((key, at - booted) for key, at in found)
+        keyed_starts, are_all = StartsStore().list_keyed_since(reader, keyed, now - longest, now)
+        _warn_of_rest(len(keyed_starts), are_all)
+        limits.keys.remember((key, at - booted) for key, at in keyed_starts)
 
 
 def _warn_of_rest(count: int, are_all: bool) -> None:

@@ -134,9 +134,9 @@ class Shortages:
     def note(self, error: BaseException) -> str | None:
         """Return the text of the shortage behind an error; None: there is none. Nothing is started while it lasts."""
         why = describe_shortage(error)
-        if why is not None and self.current is None and (found := find_shortage()) is not None:
-            self.current = found
-            log.error("engine.shortage", reason=found)
+        if why is not None and self.current is None and (shortage := find_shortage()) is not None:
+            self.current = shortage
+            log.error("engine.shortage", reason=shortage)
             self._met.set()
         return why
 

@@ -87,16 +87,16 @@ async def _act_plainly(
     fn = action.fn
     call = Call(key=activity_key, attempt=1, deadline=deadline_of(turn, terms.timeout))
 
-    async def run_async(given: Mapping[str, Any]) -> Any:
+    async def run_async(values: Mapping[str, Any]) -> Any:
         with anyio.fail_after(terms.timeout):
-            return await fn(call, **given)
+            return await fn(call, **values)
 
     async def await_within(result: Awaitable[Any]) -> Any:
         with anyio.fail_after(terms.timeout):
             return await result
 
-    def run_plain(given: Mapping[str, Any]) -> Any:
-        result = fn(call, **given)
+    def run_plain(values: Mapping[str, Any]) -> Any:
+        result = fn(call, **values)
         return await_within(result) if is_awaitable(result) else result
 
     run = run_async if action.is_async else run_plain

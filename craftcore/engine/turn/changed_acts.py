@@ -59,10 +59,10 @@ async def find_step_result(
 
     Raises IdempotencyConflict when that step was called with other arguments.
     """
-    found = _step_of(turn, action.name, key, place)
-    if found is None or place in turn.acts:
+    step = _step_of(turn, action.name, key, place)
+    if step is None or place in turn.acts:
         return False, None
-    identity, text = found
+    identity, text = step
     if await turn.services.journal.look(activity_key) is not None:
         return False, None
     if identity == turn.identity("step", action.name, None):
@@ -102,14 +102,14 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
         return
     journal, task = turn.services.journal, turn.task
     prefix = f"activity:{task.id}:"
-    found: Sequence[Activity]
+    activities: Sequence[Activity]
     if key is None:
         counted = f"{prefix}{task.turn}."
-        found = [one for one in await journal.list_of_turn(task, ()) if one.key.startswith(counted)]
+        activities = [one for one in await journal.list_of_turn(task, ()) if one.key.startswith(counted)]
     else:
         one = await journal.look(prefix + key)
-        found = [one] if one is not None and one.task_seq == task.seq else []
-    for activity in found:
+        activities = [one] if one is not None and one.task_seq == task.seq else []
+    for activity in activities:
         is_other = activity.action != name or activity.key.removeprefix(prefix) in turn.acts
         if not is_other and activity.status is not ActivityStatus.FAILED:
             raise StepConflict(

@@ -302,11 +302,11 @@ class TaskContext(RecordedCalls, Generic[S]):
         A time of day is the next one in the machine's time zone, and refused where that is not known.
         """
         clock = self._turn.services.clock
-        given = read_moment("at", at, clock.now(), clock.zone())
+        moment = read_moment("at", at, clock.now(), clock.zone())
         await self._turn.wait_or_suspend(
             "sleep",
             key,
-            lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=given.at, at_given=not given.is_delay),
+            lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=moment.at, at_given=not moment.is_delay),
         )
 
     @track_await("ctx.wait_for")

@@ -110,26 +110,26 @@ class LedgeredCall:
     async def run(self) -> Any:
         """Return its result, as it is on record. Raises the exception of the action; Suspend while an operator has to
         find out."""
-        found = await self._call_once(None)
-        while isinstance(found, Activity):
-            match found.status:
+        outcome = await self._call_once(None)
+        while isinstance(outcome, Activity):
+            match outcome.status:
                 case ActivityStatus.DONE:
-                    return self._result_of(found)
+                    return self._result_of(outcome)
                 case ActivityStatus.FAILED:
-                    message = found.error_message or found.reason
-                    if found.may_retry:  # another caller has used the same key meanwhile
-                        code = find_code(found.error_code or "")
+                    message = outcome.error_message or outcome.reason
+                    if outcome.may_retry:  # another caller has used the same key meanwhile
+                        code = find_code(outcome.error_code or "")
                         if code is None or not code.may_be_retried:
                             code = ErrorCode.AGENT_UNAVAILABLE
                         raise NoEffect(message, code=code)
-                    is_expected = found.reason == REFUSED_AS_EXPECTED
-                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, message, expected=is_expected)
+                    is_expected = outcome.reason == REFUSED_AS_EXPECTED
+                    raise Fail(outcome.error_code or ErrorCode.AGENT_ERROR, message, expected=is_expected)
             await anyio.lowlevel.checkpoint_if_cancelled()
-            if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
-                found = await self._call_once(None)  # decided a moment ago; or its end could not be written
+            if outcome.decision is Decision.RESEND or outcome.status is ActivityStatus.INTENT:
+                outcome = await self._call_once(None)  # decided a moment ago; or its end could not be written
             else:
-                found = await self._resolve(found)
-        return found.value
+                outcome = await self._resolve(outcome)
+        return outcome.value
 
     # One call
 
@@ -249,9 +249,9 @@ class LedgeredCall:
 
     async def _look(self) -> Activity:
         """Read the activity, which was begun, from the ledger."""
-        found = await self._turn.services.journal.look(self._key)
-        assert found is not None, self._key
-        return found
+        activity = await self._turn.services.journal.look(self._key)
+        assert activity is not None, self._key
+        return activity
 
     # Unknown outcomes
 

@@ -145,8 +145,8 @@ class SqliteJournal:
         return await self._writer.commit(self._acts.list_keys_of_turn, task.seq, task.turn)
 
     async def list_of_turn(self, task: Task, beside: Container[str]) -> Sequence[Activity]:
-        found = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
-        return [activity for activity in found if activity.key not in beside]
+        activities = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
+        return [activity for activity in activities if activity.key not in beside]
 
     # What others see of a turn
 

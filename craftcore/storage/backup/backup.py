@@ -104,9 +104,9 @@ def _sweep_manifests(folder: Path) -> None:
         if os.path.lexists(staging_path(file)) or os.path.lexists(file):
             continue
         try:
-            found = path.lstat()
+            status = path.lstat()
             read_manifest(file)
-            if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 path.unlink()
         except (OSError, StorageError, InvalidInput):
             continue
@@ -129,11 +129,11 @@ def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
     for path, file in _list_rotated(folder):
         try:
             manifest = read_manifest(file)
-            beside, found = path.lstat(), file.lstat()
+            beside, copy = path.lstat(), file.lstat()
         except (OSError, StorageError):
             continue
-        files = stat.S_ISREG(beside.st_mode) and stat.S_ISREG(found.st_mode)
-        if files and beside.st_uid == found.st_uid and found.st_uid in owners and found.st_size == manifest.bytes:
+        files = stat.S_ISREG(beside.st_mode) and stat.S_ISREG(copy.st_mode)
+        if files and beside.st_uid == copy.st_uid and copy.st_uid in owners and copy.st_size == manifest.bytes:
             yield file, manifest
 
 
@@ -166,8 +166,8 @@ def read_manifest(file: Path) -> Manifest:
 
 def _check(database: Database, draft: StagingFile, taken_at: float, version: str, head: Head) -> Manifest:
     with draft.database(database.clock).reading(with_checks=True) as reader:
-        found = check_file(reader)
-        if wrong := found.faults:
+        check = check_file(reader)
+        if wrong := check.faults:
             more = f" (and {format_count(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
             raise DatabaseInvalid(
                 f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "

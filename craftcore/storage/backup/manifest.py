@@ -53,10 +53,10 @@ def manifest_from(text: str, path: Path) -> Manifest:
     from msgspec import convert  # most commands read no manifest, and importing it takes long
 
     try:
-        found = json.loads(text)
-        if not isinstance(found, dict) or found.get("craftcore_backup") != VERSION:
+        document = json.loads(text)
+        if not isinstance(document, dict) or document.get("craftcore_backup") != VERSION:
             raise ValueError("it is not an object")
-        manifest = convert(found, Manifest)
+        manifest = convert(document, Manifest)
         if not 0 <= manifest.taken_at < YEAR_10000:
             raise ValueError("taken_at is not a moment")
         return manifest

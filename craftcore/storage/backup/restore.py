@@ -85,8 +85,8 @@ def make_current(draft: StagingFile, file: Path, database: Database) -> list[str
                 f"{file}: is empty, and not a database of craftcore. Nothing was restored: take another one"
             )
         missing = list_pending(reader, list_migrations(), file)
-        found = check_file(reader, [one for one in list_migrations() if one not in missing])
-        if wrong := found.faults:
+        check = check_file(reader, [one for one in list_migrations() if one not in missing])
+        if wrong := check.faults:
             raise DatabaseInvalid(f"{file}: is not sound: {wrong[0]}. Nothing was restored: take another one")
     return migrate(brought, database.clock, keep_copy=False)
 

@@ -72,13 +72,13 @@ class StagingFile:
 
     def refuse_open_folder(self) -> None:
         """Raise PermissionRefused when others may rename files in the folder: they could replace the file later."""
-        found = os.fstat(self._folder)
-        by_group = found.st_mode & stat.S_IWGRP and found.st_gid != os.getegid()
-        if (by_group or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
+        status = os.fstat(self._folder)
+        by_group = status.st_mode & stat.S_IWGRP and status.st_gid != os.getegid()
+        if (by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
             folder = self.place.parent
             raise PermissionRefused(
-                f"{folder}: others may rename files in it (mode {stat.S_IMODE(found.st_mode):o}), and could put one of "
-                f"theirs in the place of this one. Name a directory below it (--dir makes one for you alone), or: "
+                f"{folder}: others may rename files in it (mode {stat.S_IMODE(status.st_mode):o}), and could put one "
+                f"of theirs in the place of this one. Name a directory below it (--dir makes one for you alone), or: "
                 f"chmod go-w {folder}"
             )
 
@@ -174,10 +174,10 @@ def _enter(folder: int, name: str, shown: Path, *, make: bool) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StorageBusy(f"{shown}: another process is just making it. Try again when it is done") from None
-        found = os.fstat(descriptor)
-        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             raise foreign
-        if not is_at(name, folder, found):
+        if not is_at(name, folder, status):
             raise StorageBusy(f"{shown}: another process has just made it. Try again")
     except BaseException:
         os.close(descriptor)

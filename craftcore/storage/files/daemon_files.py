@@ -31,11 +31,11 @@ def name_lost_by_daemon(path: Path) -> str | None:
         return None
     try:
         while (noted := _read_noted(descriptor)) is not None:
-            found = inode_numbers(path)
-            if found == noted or not _is_held(descriptor):
+            numbers = inode_numbers(path)
+            if numbers == noted or not _is_held(descriptor):
                 return None
             if _read_noted(descriptor) == noted:  # a daemon that stops clears its note before it closes its files
-                return next(f"{real}{side}" for side, one, now in zip(SIDES, noted, found, strict=True) if one != now)
+                return next(f"{real}{side}" for side, one, now in zip(SIDES, noted, numbers, strict=True) if one != now)
         return None
     finally:
         os.close(descriptor)
@@ -58,10 +58,10 @@ def refuse_lost_by_daemon(path: Path) -> None:
 
 def _read_noted(descriptor: int) -> tuple[int, ...] | None:
     try:
-        found: Any = json.loads(os.pread(descriptor, NOTE_MAX_BYTES, 0).split(b"\n", 1)[0])
+        document: Any = json.loads(os.pread(descriptor, NOTE_MAX_BYTES, 0).split(b"\n", 1)[0])
     except (OSError, ValueError, RecursionError):
         return None
-    numbers = found.get("inodes") if isinstance(found, dict) else None
+    numbers = document.get("inodes") if isinstance(document, dict) else None
     if not isinstance(numbers, list) or len(numbers) != len(SIDES) or not all(type(one) is int for one in numbers):
         return None
     return tuple(numbers)

@@ -23,8 +23,8 @@ def close_to_others(real: str) -> None:
         except FileNotFoundError:
             continue
         try:
-            found = os.fstat(descriptor)
-            if found.st_mode & 0o077 and is_own_file(found):
+            status = os.fstat(descriptor)
+            if status.st_mode & 0o077 and is_own_file(status):
                 os.chmod(f"/proc/self/fd/{descriptor}", 0o600)
         finally:
             os.close(descriptor)
@@ -37,6 +37,6 @@ def make_folders(folder: Path) -> None:
         one.mkdir(mode=0o700, exist_ok=True)
 
 
-def is_own_file(found: os.stat_result) -> bool:
+def is_own_file(status: os.stat_result) -> bool:
     """Return whether this is a regular file of this user with one name."""
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid()

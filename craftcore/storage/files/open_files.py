@@ -57,12 +57,12 @@ class OpenFiles:
         """Return which of SIDES is not the open file any more. None when all are, or the system does not say."""
         for side, name, inode in zip(SIDES, self.names, self.inodes, strict=True):
             try:
-                found = os.stat(name)
+                status = os.stat(name)
             except (FileNotFoundError, NotADirectoryError):
                 return side
             except OSError:
                 continue  # a folder that cannot be entered just now says nothing about the file in it
-            if (found.st_dev, found.st_ino) != inode:
+            if (status.st_dev, status.st_ino) != inode:
                 return side
         return None
 
@@ -96,15 +96,15 @@ def _replaced_error(path: Path, real: str, side: str, then: str) -> StorageError
 def inode_numbers(path: Path) -> tuple[int | None, ...]:
     """Return the inode numbers of the three files of that name. None for a missing file."""
     real = os.path.realpath(path)
-    return tuple(None if (found := _inode(f"{real}{side}")) is None else found[1] for side in SIDES)
+    return tuple(None if (inode := _inode(f"{real}{side}")) is None else inode[1] for side in SIDES)
 
 
 def _inode(name: str) -> Inode | None:
     try:
-        found = os.stat(name)
+        status = os.stat(name)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _own(real: str) -> set[Inode] | None:

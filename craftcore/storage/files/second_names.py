@@ -21,15 +21,15 @@ def find_second_name(real: str) -> str | None:
     """Return the fault of a database file that may have another name, and what to do; None for one without fault.
     `real`: its path without links. A name that a killed restore left does not count, because no process opens it."""
     try:
-        found = os.stat(real)
+        status = os.stat(real)
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    if found.st_nlink > 1 and found.st_nlink > 1 + _count_left_by_restore(Path(real)):
+    if status.st_nlink > 1 and status.st_nlink > 1 + _count_left_by_restore(Path(real)):
         return (
-            f"the file has {found.st_nlink} names (hard links), and each would be a database that runs all work. Find "
-            f"the others with find -inum {found.st_ino}, and remove them or make them copies"
+            f"the file has {status.st_nlink} names (hard links), and each would be a database that runs all work. Find "
+            f"the others with find -inum {status.st_ino}, and remove them or make them copies"
         )
     if _is_mount_point(real):
         return (

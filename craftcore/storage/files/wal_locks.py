@@ -32,9 +32,9 @@ class WalLocks(NamedTuple):
 
 def list_wal_locks(path: Path) -> WalLocks:
     """Return who holds the locks of a database now."""
-    found = list(_locks(path))
-    readers = {pid for kind, pid, first, last in found if kind == "READ" and {first, last} <= {*READ_MARKS}}
-    writers = (pid for kind, pid, first, last in found if kind == "WRITE" and first == last == WRITE_BYTE)
+    locks = list(_locks(path))
+    readers = {pid for kind, pid, first, last in locks if kind == "READ" and {first, last} <= {*READ_MARKS}}
+    writers = (pid for kind, pid, first, last in locks if kind == "WRITE" and first == last == WRITE_BYTE)
     return WalLocks(sorted(readers), next(writers, None))
 
 

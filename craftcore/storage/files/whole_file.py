@@ -50,16 +50,16 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
 
 def _refuse_foreign(path: Path, folder: int) -> None:
     """Raise CannotCreate or PermissionRefused for a file that must not be replaced."""
-    if (found := stat_at(path.name, folder)) is None:
+    if (status := stat_at(path.name, folder)) is None:
         return
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise CannotCreate(f"{path}: is a symbolic link, which is left as it is. Name the file that it leads to")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise CannotCreate(f"{path}: there is something else than a regular file, which is left as it is")
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise CannotCreate(f"{path}: has other names (hard links), and is left as it is. Remove it, or name another")
-    if os.geteuid() not in (0, found.st_uid):
-        raise PermissionRefused(f"{path}: belongs to user id {found.st_uid}, and is left as it is. Name another file")
+    if os.geteuid() not in (0, status.st_uid):
+        raise PermissionRefused(f"{path}: belongs to user id {status.st_uid}, and is left as it is. Name another file")
 
 
 def require_in_place(path: Path, folder: int, made: os.stat_result) -> None:
@@ -71,10 +71,10 @@ def require_in_place(path: Path, folder: int, made: os.stat_result) -> None:
         )
 
 
-def is_at(name: str, folder: int, found: os.stat_result) -> bool:
+def is_at(name: str, folder: int, status: os.stat_result) -> bool:
     """Return whether this file has that name in the open folder."""
     there = stat_at(name, folder)
-    return there is not None and os.path.samestat(there, found)
+    return there is not None and os.path.samestat(there, status)
 
 
 def stat_at(name: str, folder: int) -> os.stat_result | None:
