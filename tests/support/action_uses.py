@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from craftcore import NoEffect
 from craftcore.audit.store import list_rows
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
@@ -32,7 +33,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """A person's use of an action. `page` offers it, `id` is its subject, and the page `shows` this text after it."""
+    """A person's use of an action: `page` offers it, `id` is its subject, and `shows` is the text of the page
+    afterwards. `about`: a text in its form, where the page has several forms of the action.
+    """
 
     page: Callable[[Place], str]
     notice: str
@@ -40,6 +43,7 @@ class Use:
     id: Callable[[Place], str] = lambda place: ""
     filled: Mapping[str, str] = field(default_factory=dict)
     pressed: str | None = None
+    about: str = ""
 
 
 def record_of(trigger_id: str) -> str:
@@ -99,16 +103,21 @@ USES: dict[str, Use] = {
     "schedule trust-clock": Use(page=lambda place: "/health", notice="the clock is trusted", shows="Clock"),
     "release": Use(page=lambda place: "/health", notice="released", shows="Daemon"),
     "dead requeue --all": Use(
-        page=lambda place: "/dead?error=AGENT_UNAVAILABLE", notice="queued again", shows="By error"
+        page=lambda place: "/dead?error=TRANSPORT_ERROR", about="TRANSPORT_ERROR",
+        notice="1 dead letter queued again", shows="By error",
     ),
     "dead discard --all": Use(
-        page=lambda place: "/dead?error=INTERNAL_AGENT_ERROR", notice="1 dead letter discarded", shows="Dead letters"
+        page=lambda place: "/dead?error=INTERNAL_AGENT_ERROR", about="INTERNAL_AGENT_ERROR",
+        notice="1 dead letter discarded", shows="Dead letters",
     ),
 }  # fmt: skip
 
 
 def make_place(path: Path) -> Place:
-    """Populate a database at the machine's time, with further subjects for the actions that end one."""
+    """Populate a database at the machine's time, with further subjects for the actions that end one.
+
+    The two actions on all letters of an error have an error of their own each.
+    """
     now = time.time()
     clock = VirtualClock(now=now - 60, seed=2)
     core = VirtualCore(path, clock)
@@ -116,6 +125,7 @@ def make_place(path: Path) -> Place:
         core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
     core.close()
     dead = [Bank(path, clock).pay(NOTHING) for _ in range(4)]
+    Bank(path, clock).pay(NoEffect("no route", code="TRANSPORT_ERROR"))
     a_task(path, "fails", clock, code=None)
     asks, nap = a_task(path, "ask", clock, question="Hold it?"), a_task(path, "nap", clock)
     in_doubt = f"activity:{Bank(path, clock).pay(LOST)}:1.1"

@@ -48,7 +48,7 @@ def test_action_is_used_from_its_page_without_script_at_360_px(visitors, place, 
     phone, _ = visitors
     use, action, page = USES[name], ACTIONS[name], phone.page
     address = action.address(quote(use.id(place), safe=""))
-    form = page.locator(f'main form[action="{address}"]')
+    form = page.locator(f'main form[action="{address}"]').filter(has_text=use.about)
     phone.open(use.page(place))
 
     if page.locator(f'main a.button[href="{address}"]').count():

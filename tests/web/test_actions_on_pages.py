@@ -63,9 +63,9 @@ def page(place: Place) -> Iterator[SiteInProcess]:
         yield site
 
 
-def find_form(page: str, address: str) -> Form:
-    """Return the form of an action on a page."""
-    return next(form for form in forms(page) if form.action == address)
+def find_form(page: str, address: str, about: str) -> Form:
+    """Return the form of an action on a page that has this text."""
+    return next(form for form in forms(page) if form.action == address and about in form.body)
 
 
 def press(form: Form, filled: Mapping[str, str], label: str | None) -> dict[str, str]:
@@ -83,13 +83,13 @@ def test_action_is_done_from_its_page_through_the_gate(page, place, name):
     offer = page.get(use.page(place)).text
     if f'<a class="button" href="{address}"' in offer:
         offer = page.get(address).text
-    form = find_form(offer, address)
+    form = find_form(offer, address, use.about)
 
     sent = page.post(address, press(form, use.filled, use.pressed))
     if action.must_confirm(use.filled) and sent.status_code == 200:
         assert "This cannot be taken back." in sent.text
         assert list_done(place)[-1:] != [(name, "ada")]
-        sent = page.post(address, press(find_form(sent.text, address), {}, None))
+        sent = page.post(address, press(find_form(sent.text, address, use.about), {}, None))
 
     assert sent.status_code == 303, sent.text
     done = page.get(sent.headers["location"]).text
