@@ -76,6 +76,8 @@ def app(entered: anyio.Event) -> App:
 
 @pytest.fixture
 async def client(app: App, settings: TemporalSettings) -> AsyncIterator[TemporalClient]:
+    """A worker whose own entries keep their lease on the slowest machine."""
+    settings = replace(settings, heartbeat_timeout=PATIENCE)
     async with working(app, settings) as connection:
         yield TemporalClient(connection, app, settings)
 
