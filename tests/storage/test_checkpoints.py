@@ -158,6 +158,7 @@ async def test_checkpoint_of_a_user_transaction_reports_errors_too(database, dis
 
 async def test_slow_disk_is_measured_and_a_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
     monkeypatch.setattr("craftcore.storage.group_commit.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)  # the checkpoint of the stop is the only one
     async with Writer(database) as writer:
         quick = writer.group_commit.flushes.is_slow
         disk.slow_syncs(0.2)
