@@ -211,8 +211,12 @@ anyio_backend = pytest.fixture(_anyio_backend, name="anyio_backend")
 
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an engine wait for slow flushes when it stops. A daemon would stop waiting after a few seconds."""
+    """Let an engine wait for slow flushes when it stops, and let the function of a transaction take as long.
+
+    A daemon would stop waiting after a few seconds.
+    """
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", PATIENCE)
+    monkeypatch.setattr("craftcore.storage.user_sql.guard.APART_SECONDS", PATIENCE)
 
 
 @pytest.fixture(autouse=True)

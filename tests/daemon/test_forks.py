@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 import anyio
 from craftcore import App, Producer, TaskContext
+from craftcore.storage.user_sql import guard
 
 app = App()
 
@@ -85,6 +86,7 @@ async def transacts(ctx: TaskContext) -> int:
     def forks(tx):
         pid = fork(lambda: None)
         return 0 if pid is None else os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    guard.APART_SECONDS = 600  # a child may take long to end
     return await ctx.transaction("forks", forks)
 
 @app.workflow("emits")

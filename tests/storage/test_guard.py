@@ -15,6 +15,8 @@ from craftcore.clock import SystemClock
 from craftcore.errors import InvalidInput, RowInvalid, StorageError, TransactionTimeout
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import BulkStatement, Transaction
+from craftcore.storage.user_sql import guard
+from craftcore.storage.user_sql.guard import APART_SECONDS  # as it is before the tests make it longer
 from craftcore.storage.writer import Writer
 from tests.support.processes import PATIENCE
 from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
@@ -32,7 +34,7 @@ def database(tmp_path, clock) -> Database:
 @pytest.fixture
 def real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     """Return a database with a real clock, on which a transaction may take 0.1 seconds."""
-    monkeypatch.setattr("craftcore.storage.user_sql.guard.APART_SECONDS", 0.1)
+    monkeypatch.setattr(guard, "APART_SECONDS", 0.1)
     return a_database(tmp_path, SystemClock())
 
 
@@ -207,7 +209,7 @@ async def test_statement_that_ends_the_transaction_undoes_all_even_when_ignored(
 @pytest.mark.parametrize(
     "sql", [f"{ENDLESS} SELECT count(*) FROM n", f"INSERT INTO notes (id) {ENDLESS} SELECT x + 9 FROM n"]
 )
-async def test_sql_without_an_end_is_interrupted(real_time, sql, caught):
+async def test_sql_without_an_end_is_interrupted(real_time, monkeypatch, sql, caught):
     before = everything(real_time)
 
     with anyio.fail_after(PATIENCE):
@@ -216,6 +218,7 @@ async def test_sql_without_an_end_is_interrupted(real_time, sql, caught):
                 await writer.commit_user_sql(write_then(sql, caught=caught), (2,), record)
 
             assert everything(real_time) == before
+            monkeypatch.setattr(guard, "APART_SECONDS", PATIENCE)
             await writer.commit_user_sql(write, (3,), record)
 
     assert notes(real_time) == [1, 3]
@@ -234,7 +237,9 @@ async def test_many_small_statements_without_an_end_are_stopped(real_time):
     assert ask(real_time, "SELECT size FROM notes") == [(None,)]
 
 
-async def test_slow_user_function_is_detected_at_its_return(database, clock):
+async def test_slow_user_function_is_detected_at_its_return(database, clock, monkeypatch):
+    monkeypatch.setattr(guard, "APART_SECONDS", APART_SECONDS)
+
     def slow(tx: Transaction, seconds: float) -> int:
         write(tx, 2)
         clock.advance(seconds=seconds)
