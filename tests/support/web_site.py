@@ -119,6 +119,10 @@ class Site(ABC):
         [form] = [form for form in forms(self.get(page, person).text) if form.action == action]
         return self.post(action, {**form.hidden, **fields}, person)
 
+    def leave(self, person: str) -> None:
+        """Close the connections of a person, who is logged in again at the next request."""
+        self._clients.pop(person).close()
+
     def close(self) -> None:
         """Close the clients."""
         for client in self._clients.values():

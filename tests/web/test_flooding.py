@@ -181,7 +181,7 @@ def test_silent_connections_are_closed_for_new_ones(page):
 def test_connection_is_refused_while_all_others_are_busy(page):
     cookie = cookie_of(page)
     busy = head("/q/nothing/answer", cookie, SAME, "Expect: 100-continue", method="POST", length=10)
-    page.client("ada").close()
+    page.leave("ada")
     with ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
             connection = stack.enter_context(closing(connect(page.socket)))
