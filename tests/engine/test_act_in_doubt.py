@@ -537,7 +537,7 @@ async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_
         await anyio.sleep_forever()
 
     turn, asked = reconciling_turn(app, provider, hang, hang, hang, timeout=0.2)
-    async with lab(app, tmp_path) as harness:
+    async with lab(app, tmp_path, clock=VirtualClock()) as harness:  # an intent takes no time of its call
         await begin(harness, turn)
         assert "TimeoutError" in (await harness.question("activity"))["question"]
         assert len(asked) == 3

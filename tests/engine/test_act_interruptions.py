@@ -39,13 +39,14 @@ async def forever(call: Call) -> None:
 
 
 async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
+    """The clock stands still, so that it has its time however long its intent took."""
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True, timeout=0.5)(provider)
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
 
-    async with lab(app, tmp_path) as harness:
+    async with lab(app, tmp_path, clock=VirtualClock()) as harness:
         task = await begin(harness, turn)
         await harness.waiting(task)
         [row] = ledger(harness)
@@ -448,7 +449,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
 async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
 
-    @app.action("send", irreversible=True, timeout=0.5)
+    @app.action("send", irreversible=True, timeout=PATIENCE)
     def send(call: Call) -> str:
         inside.set()
         go.wait(PATIENCE)
@@ -462,6 +463,7 @@ async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tm
         await anyio.to_thread.run_sync(inside.wait)
         [run_] = harness.engine.consumer.running.values()
         [scope] = run_.calls
+        scope.deadline = anyio.current_time()
         await harness.until(lambda: scope.cancel_called)
         assert statuses(harness) == ["INTENT"]
         go.set()
@@ -473,7 +475,7 @@ async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, out
     """The engine cannot cancel a thread, so it waits until the action returns or raises NoEffect or Fail."""
     app, inside, go = App(), threading.Event(), threading.Event()
 
-    @app.action("pay", irreversible=True, timeout=0.5)
+    @app.action("pay", irreversible=True, timeout=PATIENCE)
     def pay(call: Call) -> Any:
         inside.set()
         go.wait(PATIENCE)
@@ -489,6 +491,7 @@ async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, out
         await anyio.to_thread.run_sync(inside.wait)
         [run_] = harness.engine.consumer.running.values()
         [scope] = run_.calls
+        scope.deadline = anyio.current_time()
         await harness.until(lambda: scope.cancel_called)
         go.set()
         await harness.ended(task)

@@ -17,6 +17,7 @@ from craftcore import App, Call, ConfigInvalid, Continue, Done, InvalidInput, On
 from craftcore.results.result_value import result_type
 from tests.support import process_functions as functions
 from tests.support.engine_harness import lab
+from tests.support.fakes import VirtualClock
 from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import failure, result, run
 
@@ -241,6 +242,7 @@ async def test_wrapped_async_action_is_called_once_and_its_reference_recorded(tm
 
 @ON_ASYNCIO
 async def test_doubt_about_a_wrapped_async_action_is_reconciled_by_a_wrapped_function(tmp_path):
+    """The clock stands still, so that the call has its time however long its intent took."""
     app = App()
 
     @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, timeout=0.05, settle_after=0)
@@ -258,7 +260,7 @@ async def test_doubt_about_a_wrapped_async_action_is_reconciled_by_a_wrapped_fun
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay)
 
-    async with lab(app, tmp_path) as harness:
+    async with lab(app, tmp_path, clock=VirtualClock()) as harness:
         assert result(await run(harness, turn)) == "found"
 
 

@@ -215,10 +215,11 @@ async def test_hanging_workflow_ends_at_the_timeout_and_frees_the_place_and_sess
 async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_return(tmp_path):
     """A thread cannot be stopped. The attempt holds its session until the thread returns, and its late result is
     discarded."""
-    app, gate = App(), threading.Event()
+    app, inside, gate = App(), threading.Event(), threading.Event()
 
-    @app.workflow("unstoppable", timeout=1.5, max_attempts=1)  # enough time for a thread to start
+    @app.workflow("unstoppable", timeout=PATIENCE, max_attempts=1)
     def unstoppable() -> str:
+        inside.set()
         gate.wait(PATIENCE)
         return "too late"
 
@@ -228,12 +229,13 @@ async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_retur
     async with lab(app, tmp_path) as harness:
         hung = (await app.emit("unstoppable", session_id="s")).id
         behind = (await app.emit("quick", session_id="s")).id
-        # Wait until the timeout has passed.
+        await harness.until(inside.is_set)
+        harness.end_time()
         await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
         assert harness.trigger(behind)["attempts"] == 0
         gate.set()
         assert (await harness.settled(hung))["error_code"] == "AGENT_TIMEOUT"
-        assert harness.response(hung)["error"]["details"] == {"timeout_ms": 1500}
+        assert harness.response(hung)["error"]["details"] == {"timeout_ms": int(PATIENCE * 1000)}
         assert (await harness.settled(behind))["status"] == "DONE"
 
 
@@ -247,12 +249,14 @@ async def test_plain_step_past_the_timeout_keeps_the_result_for_the_next_attempt
         gate.wait(PATIENCE)
         return "done after all"
 
-    @app.workflow("task", timeout=1.5, max_attempts=2)
+    @app.workflow("task", timeout=PATIENCE, max_attempts=2)
     async def task(ctx: TaskContext) -> str:
         return await ctx.step("unstoppable", unstoppable)
 
     async with lab(app, tmp_path) as harness:
         hung = (await app.emit("task")).id
+        await harness.until(lambda: ran == [1])
+        harness.end_time()
         await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
         gate.set()
         assert (await harness.ended(hung))["result_json"] == '"done after all"'

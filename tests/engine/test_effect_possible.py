@@ -13,6 +13,7 @@ from craftcore.errors import CraftcoreError, ErrorCode
 from tests.support.acts import Gate, Provider, statuses
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.processes import PATIENCE
 from tests.support.turns import begin, run
 
 pytestmark = pytest.mark.anyio
@@ -126,14 +127,15 @@ async def test_effect_possible_is_true_for_an_act_given_up_by_a_person(tmp_path)
 
 async def test_effect_possible_is_true_when_an_attempt_times_out_during_a_call(tmp_path):
     app, gate = App(), Gate()
-    send = app.action("send", irreversible=True, timeout=60)(Provider(gate))
+    send = app.action("send", irreversible=True, timeout=2 * PATIENCE)(Provider(gate))
 
     async def turn(ctx: TaskContext) -> None:
         await ctx.act(send)
 
     async with lab(app, tmp_path) as harness:
-        task = await begin(harness, turn, timeout=1.5, max_attempts=1)  # enough time to write an intent
+        task = await begin(harness, turn, timeout=PATIENCE, max_attempts=1)
         await gate.inside.wait()
+        harness.end_time()
         await harness.ended(task)
         assert (statuses(harness), errors(harness)) == (["UNKNOWN"], [("AGENT_TIMEOUT", True)])
 

@@ -766,7 +766,7 @@ async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path,
         proceed.wait(PATIENCE)
         return "paid"
 
-    @app.workflow("order", timeout=0.05 if end == "timeout" else None)
+    @app.workflow("order", timeout=PATIENCE)
     async def order(ctx: TaskContext) -> Any:
         if end == "timeout":
             return await ctx.step("pay", pay)
@@ -781,6 +781,8 @@ async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path,
         [run] = harness.engine.consumer.running.values()
         scope = run._scope
         assert scope is not None
+        if end == "timeout":
+            harness.end_time()
         await harness.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
         proceed.set()
         assert (await harness.ended(emitted.id))["status"] == "DONE"

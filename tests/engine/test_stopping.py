@@ -228,7 +228,7 @@ async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(
     gate = threading.Event()
     inside = 0
 
-    @app.workflow("unstoppable", timeout=1.5, max_attempts=2)  # enough time for a thread to start
+    @app.workflow("unstoppable", timeout=PATIENCE, max_attempts=2)
     def unstoppable() -> None:
         nonlocal inside
         inside += 1
@@ -239,11 +239,12 @@ async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(
     async with lab(app, tmp_path) as harness:
         emitted = await app.emit("unstoppable")
         await harness.until(lambda: inside == 1)
-        # Wait until the timeout has passed.
+        harness.end_time()
         await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
         assert harness.trigger(emitted.id)["status"] == "CLAIMED"
-        # The second attempt may start slowly.
-        app.workflows["unstoppable"] = replace(app.workflows["unstoppable"], timeout=None)
+        app.workflows["unstoppable"] = replace(
+            app.workflows["unstoppable"], timeout=None
+        )  # the second attempt may be slow to begin
         gate.set()
         row = await harness.settled(emitted.id)
         assert (row["status"], row["attempts"]) == ("DONE", 2)
