@@ -28,6 +28,7 @@ import msgspec
 
 from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize, canonicalize_tree
+from craftcore.serialization.texts import is_text
 from craftcore.serialization.untrusted import type_name
 
 MAX_DEPTH = 64
@@ -253,15 +254,6 @@ def _refuse_part(value: Any, where: str) -> None:
             int.__repr__(value)
         except ValueError as error:
             raise InvalidInput(f"{where} has thousands of digits") from error
-
-
-def is_text(text: str) -> bool:
-    """Return whether UTF-8 can encode it: it has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _path_text(where: str, name: str) -> str:

@@ -93,7 +93,7 @@ def test_task_log_arrives_in_the_structlog_of_the_program(app, tmp_path) -> None
 
 
 def test_logging_page_describes_its_program(tmp_path) -> None:
-    """The page shows a program shop.py that logs in its handler and sets the level of two loggers."""
+    """docs/how-to/logging.md shows a program shop.py that logs in its handler and sets the level of two loggers."""
     [text] = re.findall(r"```python\n(# shop\.py\n.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     namespace: dict[str, Any] = {}
     try:
