@@ -44,14 +44,23 @@ def settings(app: App, cluster: TemporalSettings) -> TemporalSettings:
     return replace(cluster, task_queue=app.name, heartbeat_timeout=1.0, shutdown_grace=0.1)
 
 
+@pytest.fixture
+def patient(settings: TemporalSettings) -> TemporalSettings:
+    """Return settings with which a worker keeps its entries on a slow machine."""
+    return replace(settings, heartbeat_timeout=PATIENCE)
+
+
 def change_turns(monkeypatch: pytest.MonkeyPatch, **seconds: Any) -> None:
     monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(TurnActivity, **seconds))
 
 
 async def test_blocked_loop_is_no_dead_worker(app, settings):
+    """It is blocked for longer than the lease, which is long enough for a busy machine."""
+    settings = replace(settings, heartbeat_timeout=4.0)
+
     @app.workflow("blocks")
     async def blocks(ctx: TaskContext) -> str:
-        time.sleep(2.5)
+        time.sleep(5)
         return "done"
 
     with anyio.fail_after(PATIENCE):
@@ -86,7 +95,7 @@ async def test_loop_that_is_blocked_too_long_loses_its_entries(app, settings, mo
     assert view.crashes == 1
 
 
-async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, settings, monkeypatch):
+async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, patient, monkeypatch):
     lost = iter([False, True])
     monkeypatch.setattr(Heartbeats, "may_be_lost", lambda heartbeats: next(lost, False))
     ran: list[str] = []
@@ -98,8 +107,8 @@ async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, se
         return ctx.attempt
 
     with anyio.fail_after(PATIENCE):
-        async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+        async with working(app, patient) as connection:
+            client = TemporalClient(connection, app, patient)
             task = await client.emit("order")
             assert (await client.result(task)).result_json == "1"
             view = await client.view(task)
@@ -107,7 +116,7 @@ async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, se
     assert (view.entries, view.crashes) == (2, 0)
 
 
-async def test_entry_of_a_stopping_worker_is_returned_without_an_attempt(app, settings):
+async def test_entry_of_a_stopping_worker_is_returned_without_an_attempt(app, patient):
     entered = anyio.Event()
     seen: list[tuple[int, str]] = []
 
@@ -120,12 +129,12 @@ async def test_entry_of_a_stopping_worker_is_returned_without_an_attempt(app, se
         return ctx.attempt
 
     with anyio.fail_after(PATIENCE):
-        async with working(app, settings) as connection:
-            task = await TemporalClient(connection, app, settings).emit("order")
+        async with working(app, patient) as connection:
+            task = await TemporalClient(connection, app, patient).emit("order")
             while not entered.is_set():  # noqa: ASYNC110 - another loop sets this
                 await anyio.sleep(0.02)
-        async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+        async with working(app, patient) as connection:
+            client = TemporalClient(connection, app, patient)
             assert (await client.result(task)).result_json == "1"
             view = await client.view(task)
     assert (len(seen), view.entries, view.crashes) == (1, 2, 0)
