@@ -124,7 +124,8 @@ def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, change):
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
 def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, change):
     with a_daemon(folder, "app:app", CRAFTCORE_DB=str(folder / "agent.db")) as daemon:
-        start_busy(daemon, folder)
+        for id in accepted_ids(start_busy(daemon, folder)):
+            until(partial(is_done, folder, id))
         before = folder.with_name("before")
         folder.rename(before)
         if change == "replaced":
