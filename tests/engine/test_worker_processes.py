@@ -86,7 +86,7 @@ async def test_step_whose_process_dies_raises_clearly_and_the_pool_goes_on(tmp_p
 
     async def body(ctx: TaskContext) -> int:
         await ctx.step("import", functions.add, executor="process")
-        for number in range(2):
+        for number in range(3):
 
             async def break_one(number: int = number) -> None:
                 with pytest.raises(WorkerDied) as raised:
@@ -98,7 +98,7 @@ async def test_step_whose_process_dies_raises_clearly_and_the_pool_goes_on(tmp_p
         return total
 
     assert await result_of(tmp_path, body, worker_processes=1) == 3
-    assert min(delays) < 0.1, delays  # the minimum, since the machine may be busy
+    assert min(delays) < 0.1, delays  # of several: a new process may be slow to start
 
 
 FAILURES = [
@@ -137,7 +137,7 @@ async def test_step_that_fails_in_a_process_raises_clearly_and_the_process_goes_
     first, after, total = await result_of(tmp_path, body, worker_processes=2)
 
     assert (first, total) == (after, 3)
-    assert max(map(min, delays.values())) < 0.1, delays  # the minimum, since the machine may be busy
+    assert max(map(min, delays.values())) < 0.1, delays  # of several: a new process may be slow to start
 
 
 @ON_ASYNCIO
@@ -147,7 +147,7 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
 
     async def body(ctx: TaskContext) -> int:
         await ctx.step("import", functions.add, executor="process")
-        for number in range(2):
+        for number in range(3):
 
             async def hang(number: int = number) -> None:
                 with pytest.raises(TimeoutError, match="step s did not end within 1 seconds"):
