@@ -36,8 +36,15 @@ FLUSHED, KNOWN = "flushed", "known"
 EVENTS_FLUSHED = "events flushed"
 """The passes of WRITER_FLUSHED whose commit added events. The commit is on disk, and no caller has its result yet."""
 
-ASKED = "SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask'"
-"""The questions of the workflow `whole`. The question about an act of an ended task stays open."""
+ASKED = """
+SELECT questions.id,
+       kind
+  FROM questions
+  JOIN tasks ON tasks.seq = task_seq
+ WHERE questions.status = 'OPEN'
+   AND ended_at IS NULL
+"""
+"""The open questions of live tasks: whether to go on, or whether an act happened whose call a kill interrupted."""
 
 AT_FLUSH, GO_ON = "at flush", "go on"
 """Named pipes of a watched life: it writes to `at flush` before and after each flush, and then waits for `go on`."""
@@ -185,8 +192,11 @@ async def _live(life: RecordLife, app: App) -> None:
             await app.emit_many([TriggerSpec(workflow=life.emits, id=id) for id in ids])
         with a_reader(life.db) as reader, anyio.fail_after(200):
             while not _is_over(reader):
-                for (question,) in reader.execute(ASKED).fetchall():
-                    await app.answer(str(question), "yes", answered_by="ada")
+                for question, kind in reader.execute(ASKED).fetchall():
+                    if kind == "ask":
+                        await app.answer(str(question), "yes", answered_by="ada")
+                    else:
+                        await app.answer(str(question), "happened", reference="ref-1", answered_by="ada")
                 await anyio.sleep(0.002)
 
 

@@ -185,3 +185,18 @@ def test_reader_never_sees_half_a_record_while_writers_are_killed(runner, count)
     assert observer.looks > count
     assert interrupted["open"] > 0, "no kill interrupted an attempt"
     assert database.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL") == []
+
+
+def test_life_after_a_kill_within_a_call_ends_with_the_decision_of_a_person(runner):
+    """The result of the call is unknown, and the task needs it."""
+    database = runner.new_database("in-doubt")
+    with open_observer(database) as observer:
+        database.start(emits="whole", count=1, ends=Failpoint.PROVIDER_ANSWERED, at_pass=1)
+        database.wait_for_end()
+        observer.look()
+        database.start(emits="")
+        assert database.wait_for_end() == 0
+        observer.look()
+
+    asked = database.rows("SELECT kind, answer FROM questions ORDER BY seq")
+    assert [(one["kind"], one["answer"]) for one in asked] == [("activity", "happened"), ("ask", "yes")]
