@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from craftcore.temporal.entries import pulse
 from craftcore.temporal.settings import TemporalSettings
 from tests.temporal.dev_server import DevServer
 
@@ -22,12 +24,21 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps its entries on a slow machine, and learns as soon as ever that one is cancelled."""
+    monkeypatch.setattr(pulse, "BEATS", 30)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> TemporalSettings:
-    """Return the settings of a server for the tests of this folder."""
+    """Return the settings of a server for the tests of this folder.
+
+    A test in which a worker is killed has a shorter `heartbeat_timeout` of its own.
+    """
     if not running:
         running.append(DevServer())
-    return running[0].settings
+    return replace(running[0].settings, heartbeat_timeout=20)
 
 
 @pytest.hookimpl(trylast=True)

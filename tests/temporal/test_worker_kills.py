@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from craftcore.temporal.settings import TemporalSettings
 from tests.temporal.kill_campaign import Campaign, a_campaign
 from tests.temporal.kill_cases import CASES, Witness
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def short_lease(cluster: TemporalSettings) -> TemporalSettings:
+    """Return settings with which a cluster soon notices that a worker was killed."""
+    return replace(cluster, heartbeat_timeout=2)
 
 
 async def run_and_check(campaign: Campaign, seconds: float) -> None:
@@ -22,16 +31,20 @@ async def run_and_check(campaign: Campaign, seconds: float) -> None:
     assert all(tally.tasks for tally in tallies.values())
 
 
-async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
+async def test_killed_workers_lose_and_double_nothing(short_lease, tmp_path):
     """The witness case alone records each result of a step and each effect."""
     cases = [Witness(tmp_path)]
-    await run_and_check(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=2, live_max=2, timeout=1), 300)
+    await run_and_check(
+        Campaign(settings=short_lease, folder=tmp_path, cases=cases, kills=2, live_max=2, timeout=1), 300
+    )
 
 
 @pytest.mark.cluster
-async def test_killed_workers_of_the_examples_lose_and_double_nothing(cluster, tmp_path):
+async def test_killed_workers_of_the_examples_lose_and_double_nothing(short_lease, tmp_path):
     cases = [case(tmp_path) for case in CASES]
-    await run_and_check(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
+    await run_and_check(
+        Campaign(settings=short_lease, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300
+    )
 
 
 @pytest.mark.campaign

@@ -60,7 +60,7 @@ async def fails() -> None:
 
 @pytest.fixture
 def settings(cluster: TemporalSettings) -> TemporalSettings:
-    return replace(cluster, task_queue="counted")
+    return replace(cluster, task_queue="counted", heartbeat_timeout=2)
 
 
 @contextmanager
