@@ -19,7 +19,7 @@ from craftcore.daemon.logging import configure
 from tests.support.code_blocks import ROOT
 from tests.support.processes import PATIENCE
 
-PAGE = ROOT / "docs" / "how-to" / "logging.md"
+PAGE = ROOT / "docs/how-to/logging.md"
 
 
 @pytest.fixture
