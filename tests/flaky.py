@@ -44,7 +44,7 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="another word makes other orders (0)")
     parser.add_argument("--load", choices=LOADS, help="the same load in each run")
     parser.add_argument("tests", nargs="*", help="some tests instead of all")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     failures: defaultdict[str, list[str]] = defaultdict(list)
     for number in range(1, args.runs + 1):
         load = args.load or LOADS[(number - 1) % len(LOADS)]
@@ -56,7 +56,7 @@ def main() -> int:
             code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT).returncode
             output.seek(0)
             text = output.read()
-        failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+        failed = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
         if code and not failed:
             failed = [f"(pytest exits with {code})"]
         for name in failed:

@@ -13,7 +13,7 @@ from pathlib import Path
 from craftcore.config.references import REFERENCE_SAID, secret_reference
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.outcome_exceptions import NoEffect
-from craftcore.serialization.texts import is_text
+from craftcore.serialization.untrusted import is_text
 
 SECRET_MAX_BYTES = 64 << 10
 DIRECTORY = "CREDENTIALS_DIRECTORY"

@@ -28,8 +28,7 @@ import msgspec
 
 from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize, canonicalize_tree
-from craftcore.serialization.texts import is_text
-from craftcore.serialization.untrusted import type_name
+from craftcore.serialization.untrusted import is_text, type_name
 
 MAX_DEPTH = 64
 SHOWN = 400

@@ -22,12 +22,3 @@ def text_of(value: Any, where: str) -> str:
     from craftcore.serialization.encode import encode  # when it is needed: a reading command must not pay for msgspec
 
     return encode(value, where)
-
-
-def is_text(text: str) -> bool:
-    """Return whether UTF-8 can encode it: it has no lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

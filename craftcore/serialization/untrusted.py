@@ -64,3 +64,12 @@ def safe_repr(value: object) -> str:
         return truncate_text(repr(value), MESSAGE_LIMIT)
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it
         return f"<{type_name(value)}>"
+
+
+def is_text(text: str) -> bool:
+    """Return whether UTF-8 can encode it: it has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
