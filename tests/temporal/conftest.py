@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.temporal.entries import pulse
+from craftcore.temporal.entries import heartbeats
 from craftcore.temporal.settings import TemporalSettings
 from tests.temporal.dev_server import DevServer
 
@@ -26,8 +26,8 @@ def anyio_backend() -> str:
 
 @pytest.fixture(autouse=True)
 def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker keeps its entries on a slow machine, and learns as soon as ever that one is cancelled."""
-    monkeypatch.setattr(pulse, "BEATS", 30)
+    """Let a worker keep its entries on a slow machine, and see quickly that one is cancelled."""
+    monkeypatch.setattr(heartbeats, "HEARTBEATS", 30)
 
 
 @pytest.fixture(scope="module")
