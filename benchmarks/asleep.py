@@ -76,7 +76,7 @@ def first_handler(folder: Path, database: Path) -> tuple[float, float]:
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     program = [sys.executable, "-m", "craftcore", "--db", str(database)]
     with Producer(database) as producer:
-        with producer._core.transaction() as tx:
+        with producer.backend.services.transaction() as tx:
             tx.run("DELETE FROM workflows")
             tx.run("UPDATE epochs SET ended_at = started_at")
         emitted = producer.emit("first", priority=0)
@@ -91,7 +91,7 @@ def first_handler(folder: Path, database: Path) -> tuple[float, float]:
         check=True,
     )
     with Producer(database) as producer:
-        with producer._core.transaction() as tx:
+        with producer.backend.services.transaction() as tx:
             tx.run(
                 "UPDATE triggers SET status = 'DONE', reason = 'measured', settled_at = :now, lease_token = NULL, "
                 "claimed_epoch = NULL WHERE id = :id",

@@ -60,7 +60,7 @@ def first_handler(folder: Path, database: Path) -> float:
         check=True,
     )
     with Producer(database) as producer:
-        with producer._core.transaction() as tx:
+        with producer.backend.services.transaction() as tx:
             tx.run(
                 "UPDATE triggers SET status = 'DONE', reason = 'measured', settled_at = :now, lease_token = NULL, "
                 "claimed_epoch = NULL WHERE status = 'CLAIMED'",

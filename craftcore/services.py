@@ -14,7 +14,7 @@ from craftcore.errors import CraftcoreError, InvalidInput, NotFound
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_service import TickService
-from craftcore.serialization.arguments import require_whole_number, show_value
+from craftcore.serialization.arguments import show_value
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
@@ -33,7 +33,7 @@ from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.tasks.turn_start import TurnStarter
 from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.waits import WaitService
-from craftcore.tasks.work_store import FIND_MAX, WorkFilter, WorkResult, WorkStore, WorkUpdate
+from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore, WorkUpdate
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
@@ -150,16 +150,13 @@ class Services:
         has ended."""
         (self.triggers if self.tasks.find(tx, id) is None else self.tasks).cancel(tx, id, reason)
 
-    def find_work(self, those: WorkFilter, limit: int) -> list[str]:
-        """Return the ids of the newest work that matches, newest first. Raises InvalidInput for a status or limit that
-        there is not."""
+    def find_work(self, tx: Reader, filter: WorkFilter, limit: int) -> list[str]:
+        """Return the ids of the newest work that matches, newest first. Raises InvalidInput for an unknown status."""
         statuses = {*TriggerStatus, *TaskStatus}
-        if those.status is not None and those.status not in statuses:
+        if filter.status is not None and filter.status not in statuses:
             known = ", ".join(sorted(statuses))
-            raise InvalidInput(f"status {show_value(those.status)} is unknown; it must be one of {known}")
-        require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
-        with self.reading() as reader:
-            return WorkStore().find(reader, those, limit)
+            raise InvalidInput(f"status {show_value(filter.status)} is unknown; it must be one of {known}")
+        return WorkStore().find(tx, filter, limit)
 
     def update_of_work(self, id: str) -> WorkUpdate:
         """Return work as it is now. Raises NotFound when no row of it is left."""

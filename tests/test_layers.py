@@ -25,6 +25,7 @@ BASE = {
     "forks",
     "machine_zone",
     "outcome_exceptions",
+    "blocking_calls",
     "version",
     "log",
     "log_format",
@@ -45,7 +46,8 @@ ALLOWED = {
     "registry": "triggers schedules executions activities notifications",
     "services": "storage triggers schedules activities tasks config",
     "results": "storage triggers tasks services",
-    "engine": "storage triggers schedules executions activities tasks registry services results config",
+    "client": "storage triggers schedules activities tasks services results config",
+    "engine": "storage triggers schedules executions activities tasks registry services results client config",
     "actions": "triggers activities tasks registry engine config",
     "daemon": (
         "storage triggers schedules executions activities tasks registry engine actions services retention config "
@@ -59,11 +61,11 @@ ALLOWED = {
         "storage audit triggers schedules executions activities tasks registry retention services config engine "
         "daemon diagnostics operations"
     ),
-    "producer": "storage triggers schedules tasks services results config",
-    "async_producer": "storage triggers schedules tasks results producer config",
+    "producer": "client config",
+    "async_producer": "client config",
     "replay_engine": "storage executions services config",
-    "app": "triggers schedules tasks results registry engine daemon config notifications temporal",
-    "temporal": "storage triggers schedules executions activities tasks registry engine config results daemon",
+    "app": "triggers results registry client engine daemon config notifications temporal",
+    "temporal": "storage triggers schedules executions activities tasks registry engine config results client daemon",
     "testing": (
         "storage config triggers activities tasks registry engine actions services results daemon diagnostics app"
     ),
@@ -126,8 +128,8 @@ HOMES = {
             "storage/writer.py",
             "storage/event_loop.py",
             "results/engine_waits.py",
-            "results/follow.py",
             "async_producer.py",
+            "client/async_producer_backend.py",
             "clock.py",
         ),
         *(

@@ -49,13 +49,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def rows(producer: Producer, sql: str) -> list[dict[str, object]]:
-    with producer._core.reading() as reader:
+    with producer.backend.services.reading() as reader:
         return reader.fetch_all(sql)
 
 
 def declare(producer: Producer, *workflows: str) -> None:
     """Declare workflows as a daemon does."""
-    with producer._core.transaction() as tx:
+    with producer.backend.services.transaction() as tx:
         for name in workflows:
             tx.run("INSERT INTO workflows (name, epoch) VALUES (:name, 1)", name=name)
 
@@ -205,7 +205,7 @@ def test_configured_limits_hold_for_a_producer(path):
 def test_permanent_lock_raises_busy_and_writes_nothing(path):
     config = Config(storage=StorageSettings(busy_timeout=0.05))
     with Producer(path) as holder, Producer(path, config=config) as producer:
-        with holder._core.transaction():
+        with holder.backend.services.transaction():
             with pytest.raises(StorageBusy, match="nothing was written"):
                 producer.emit("greet")
 

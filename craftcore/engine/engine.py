@@ -118,7 +118,7 @@ class Engine:
         self.consumer = Consumer(
             app, services, writer, attempts, commits, self._window, self.feeder, self._runner, self, epoch=epoch
         )
-        self.requests = EngineClient(
+        self.client = EngineClient(
             app, services, writer, self.accept, self.feeder, self.consumer, self.results, schedule_rules, self
         )
         self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 
+from craftcore.blocking_calls import Run, iterate
 from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, seconds
@@ -33,24 +34,15 @@ class WorkClient(Protocol):
     async def cancel_work(self, id: str) -> None:
         """Cancel the work."""
 
-    def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
-        """Yield the work as it is, and after each change."""
+    def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:
+        """Yield the work as it is, and after each change, until its end."""
 
 
-class BlockingWorkClient(Protocol):
-    """The same calls, blocking."""
+class BlockingClient(NamedTuple):
+    """The calls behind a blocking handle: those of `calls`, each run by `run`."""
 
-    def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
-        """Wait for the end of the work, and return its result."""
-
-    def state_of(self, id: str) -> Task | Trigger:
-        """Return the current row."""
-
-    def cancel_work(self, id: str) -> None:
-        """Cancel the work."""
-
-    def follow_work(self, id: str) -> Iterator[WorkUpdate]:
-        """Yield the work as it is, and after each change."""
+    calls: WorkClient
+    run: Run
 
 
 class Handle(Generic[T]):
@@ -103,7 +95,7 @@ class BlockingHandle(Generic[T]):
 
     __slots__ = ()
     id: str
-    client: BlockingWorkClient
+    client: BlockingClient
 
     @overload
     def result(self, type: None = None, *, timeout: Duration | None = None) -> T: ...
@@ -116,19 +108,19 @@ class BlockingHandle(Generic[T]):
 
     def result(self, type: Any = None, *, timeout: Duration | None = None) -> Any:
         """Wait for the end, and return the result. Arguments and errors are those of Handle.result."""
-        return self.client.result_of(self.id, type, timeout)
+        return self.client.run(self.client.calls.result_of(self.id, type, timeout))
 
     def state(self) -> Task | Trigger:
         """Return the task as it is now, or the trigger while it has created no task. Raises NotFound."""
-        return self.client.state_of(self.id)
+        return self.client.run(self.client.calls.state_of(self.id))
 
     def cancel(self) -> None:
         """Cancel the work, as Handle.cancel does."""
-        self.client.cancel_work(self.id)
+        self.client.run(self.client.calls.cancel_work(self.id))
 
     def events(self) -> Iterator[WorkUpdate]:
         """Follow the work, as Handle.events does, at most ten times a second."""
-        return self.client.follow_work(self.id)
+        return iterate(self.client.run, self.client.calls.follow_work(self.id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +136,7 @@ class KnownBlockingHandle(BlockingHandle[T]):
     """A blocking handle of work of which only the id is known."""
 
     id: str
-    client: BlockingWorkClient = field(repr=False, compare=False)
+    client: BlockingClient = field(repr=False, compare=False)
 
 
 class EmittedHandle(Emitted, Handle[T]):
@@ -161,9 +153,9 @@ class EmittedBlockingHandle(Emitted, BlockingHandle[T]):
     """The result of an emit, with the calls of a blocking handle."""
 
     __slots__ = ("client",)
-    client: BlockingWorkClient
+    client: BlockingClient
 
-    def __init__(self, client: BlockingWorkClient, emitted: Emitted | NewTrigger) -> None:
+    def __init__(self, client: BlockingClient, emitted: Emitted | NewTrigger) -> None:
         _answer(self, client, emitted)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
+from craftcore.blocking_calls import BlockingCalls, Run, make_blocking
 from craftcore.errors import InvalidInput
 from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleChanges, ScheduleOptions, ScheduleSpec
@@ -111,71 +112,25 @@ class Schedules:
         return self._rules.preview_expression(require_expression(id, when), timezone, count)
 
 
-class BlockingDatabase(Protocol):
-    """The blocking ways to the database."""
-
-    def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
-        """Commit `call(tx, *args)`, and let the daemon know."""
-
-    def read(self, call: Callable[..., T], *args: Any) -> T:
-        """Return `call(reader, *args)`."""
-
-
-class BlockingSchedules:
+class BlockingSchedules(BlockingCalls):
     """The calls of Schedules, blocking. Arguments, results and errors are the same."""
 
-    def __init__(self, rules: RuntimeSchedules, database: BlockingDatabase) -> None:
-        self.rules = rules
-        self._database = database
+    _awaitable: Schedules
 
-    def add(
-        self,
-        id: str,
-        when: str,
-        *,
-        workflow: str | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **options: Unpack[ScheduleOptions],
-    ) -> Schedule:
-        """Do what Schedules.add does."""
-        spec = ScheduleSpec(id=id, when=when, workflow=workflow, payload=payload or {}, **options)
-        return self._database.write("add", Schedule, self.rules.add, spec)
+    def __init__(self, schedules: Schedules, run: Run) -> None:
+        self._awaitable = schedules
+        self._run = run
 
-    def edit(self, id: str, **changes: Unpack[ScheduleChanges]) -> Schedule:
-        """Do what Schedules.edit does."""
-        return self._database.write("edit", Schedule, self.rules.edit, id, changes)
-
-    def pause(self, id: str, reason: str = "paused") -> Schedule:
-        """Do what Schedules.pause does."""
-        return self._database.write("pause", Schedule, self.rules.pause, id, reason)
-
-    def resume(self, id: str) -> Schedule:
-        """Do what Schedules.resume does."""
-        return self._database.write("resume", Schedule, self.rules.resume, id)
-
-    def remove(self, id: str) -> TriggerIds:
-        """Do what Schedules.remove does."""
-        return self._database.write("remove", TriggerIds, self.rules.remove, id)
-
-    def run_now(self, id: str) -> FiringResult:
-        """Do what Schedules.run_now does."""
-        return self._database.write("run_now", FiringResult, self.rules.run_now, id)
-
-    def skip_next(self, id: str) -> float:
-        """Do what Schedules.skip_next does."""
-        return self._database.write("skip_next", float, self.rules.skip_next, id)
-
-    def list(self) -> AllSchedules:
-        """Do what Schedules.list does."""
-        return self._database.read(self.rules.list_all)
-
-    def get(self, id: str) -> Schedule:
-        """Do what Schedules.get does."""
-        return self._database.read(self.rules.get, id)
-
-    def history(self, id: str, *, limit: int = 100) -> History:
-        """Do what Schedules.history does."""
-        return self._database.read(self.rules.history, id, limit)
+    add = make_blocking(Schedules.add)
+    edit = make_blocking(Schedules.edit)
+    pause = make_blocking(Schedules.pause)
+    resume = make_blocking(Schedules.resume)
+    remove = make_blocking(Schedules.remove)
+    run_now = make_blocking(Schedules.run_now)
+    skip_next = make_blocking(Schedules.skip_next)
+    list = make_blocking(Schedules.list)
+    get = make_blocking(Schedules.get)
+    history = make_blocking(Schedules.history)
 
     @overload
     def preview(self, id: str, *, count: int = 10) -> Moments: ...
@@ -187,9 +142,8 @@ class BlockingSchedules:
         self, id: str | None = None, *, when: str | None = None, timezone: str | None = None, count: int = 10
     ) -> Moments:
         """Do what Schedules.preview does."""
-        if id is not None and when is None and timezone is None:
-            return self._database.read(self.rules.preview, id, count)
-        return self.rules.preview_expression(require_expression(id, when), timezone, count)
+        calls: Any = self._awaitable
+        return self._run(calls.preview(id, when=when, timezone=timezone, count=count))
 
 
 def require_expression(id: str | None, when: str | None) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from craftcore.errors import InvalidInput
 from craftcore.serialization.time_text import parse_duration
 from craftcore.serialization.untrusted import safe_repr, truncate_text
+
+Member = TypeVar("Member", bound=StrEnum)
 
 SHOWN = 80
 """Characters of a refused value that its message repeats."""
@@ -58,6 +61,14 @@ def require_whole_number(what: str, value: object, least: int, most: int, refuse
     if type(value) is not int or not least <= value <= most:
         raise refuse(f"{what} {show_value(value)} must be a whole number from {least} to {most}")
     return value
+
+
+def require_member(what: str, value: str, kind: type[Member], refuse: type[Exception]) -> Member:
+    """Return the member of an enumeration with this value. Raises `refuse` for another value, with those there are."""
+    try:
+        return kind(value)
+    except ValueError:
+        raise refuse(f"{what} {show_value(value)} is unknown; it must be one of {', '.join(kind)}") from None
 
 
 def list_of(what: str, value: object, of: str, refuse: type[Exception]) -> tuple[object, ...]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, NoReturn
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn
 
 from temporalio.client import Client
 
+from craftcore.activities.model import Decision
+from craftcore.client.backend import Capability, make_refusal
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
-from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
+from craftcore.results.handle import EmittedHandle, timeout_error, timeout_seconds
 from craftcore.results.own_work import refuse_own_wait
-from craftcore.serialization.arguments import Duration, require_whole_number
+from craftcore.serialization.arguments import Duration
 from craftcore.serialization.display import json_or_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, question_asked
-from craftcore.tasks.work_store import FIND_MAX, Failure, WorkFilter, WorkResult, WorkUpdate
+from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.addressee import ask_waiting
 from craftcore.temporal.cluster_connection import translate_calls
 from craftcore.temporal.ids import queue_name, workflow_id_of_key
@@ -26,7 +28,7 @@ from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import WORKFLOW
 from craftcore.temporal.workflow.search_attributes import ASKS_KEY, QUESTIONS_MEMO
-from craftcore.triggers.model import Emitted, Trigger, TriggerSpec
+from craftcore.triggers.model import Trigger, TriggerSpec
 
 FOLLOW_SECONDS = 0.5
 """The time between two looks at a task that is followed."""
@@ -41,8 +43,17 @@ class ClusterRequests:
     Each raises ClusterUnavailable while the cluster cannot be reached, and PermissionRefused.
     """
 
+    lacks: ClassVar[Mapping[Capability, str]] = {
+        Capability.SCHEDULES: "on a cluster, schedules are changed by craftcore temporal schedule",
+        Capability.SIGNAL_OR_START: ("on a cluster, signal takes the id of a task, and no start: emit the task first"),
+        Capability.STOP_TURN: "a cluster stops no turn of a task: cancel the task",
+        Capability.CANCEL_ALL: "a cluster cancels no work of all tasks together: cancel each task",
+        Capability.HOLD: "a cluster holds no work: stop the workers, and everything is kept",
+        Capability.DEAD_LETTERS: "a cluster has no dead letters: find the failed tasks, and retry each",
+    }
+
     def __init__(self, connection: Client, app: Registry | None, settings: TemporalSettings) -> None:
-        self.requests = self
+        self.client = self  # an app takes its calls from here, as from an engine
         self._connection = connection
         self._settings = settings
         self._client = TemporalClient(connection, app, settings)
@@ -52,27 +63,19 @@ class ClusterRequests:
 
     async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
         """Start a task. It is on record when this returns, with or without a worker."""
-        return EmittedHandle(self, await self.emit_spec(spec))
-
-    async def emit_spec(self, spec: TriggerSpec) -> Emitted:
-        """Start a task, and return the answer without a handle."""
-        return await self._client.emit_spec(spec)
+        return EmittedHandle(self, await self._client.emit_spec(spec))
 
     async def emit_many(self, specs: Sequence[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Start tasks one after the other. The first refusal stops it; its `details` have `emitted`, how many were
         started before."""
-        return [EmittedHandle(self, one) for one in await self.emit_specs(specs)]
-
-    async def emit_specs(self, specs: Sequence[TriggerSpec]) -> list[Emitted]:
-        """Start tasks, as `emit_many`, and return the answers without handles."""
-        found: list[Emitted] = []
+        handles: list[EmittedHandle[Any]] = []
         for spec in specs:
             try:
-                found.append(await self.emit_spec(spec))
+                handles.append(await self.emit(spec))
             except InvalidInput as error:
-                error.details["emitted"] = len(found)
+                error.details["emitted"] = len(handles)
                 raise
-        return found
+        return handles
 
     async def signal(
         self,
@@ -85,10 +88,10 @@ class ClusterRequests:
     ) -> bool:
         """Tell a live task that something happened. True when it waited for just that a moment earlier."""
         if task_id is None or start is not None:
-            raise InvalidInput("on a cluster, signal takes the id of a task, and no start: emit the task first")
+            raise make_refusal(self, Capability.SIGNAL_OR_START)
         run = await find_run(self._connection, task_id)
         waited = await ask_waiting(self._connection, task_id, event, run)
-        await self._client.signal(task_id, event, payload, sent_by=sent_by)
+        await self._operations.signal(task_id, event, payload, by=sent_by)
         return waited
 
     async def answer(
@@ -97,19 +100,25 @@ class ClusterRequests:
         """Answer a question, once. Needs a worker. Raises StateRefused: too late; StillWaiting without a worker."""
         await self._operations.answer(question_id, choice, by=answered_by, note=note, reference=reference)
 
-    async def cancel(self, task_id: str, reason: str = "cancelled") -> None:
-        """Ask a task to end."""
-        await self._operations.cancel(task_id, by=BY_THE_APP, note=reason)
+    async def decide(
+        self, activity_key: str, decision: Decision, *, note: str | None, reference: str | None, decided_by: str
+    ) -> None:
+        """Decide about an action in doubt. Needs a worker. Raises StateRefused; StillWaiting without a worker."""
+        found, activity = await self._operations.find_activity(activity_key)
+        await self._operations.decide(found.id, activity.key, decision, by=decided_by, note=note, reference=reference)
 
-    cancel_task = cancel
-
-    async def cancel_work(self, id: str) -> None:
+    async def cancel_task(self, task_id: str) -> None:
         """Ask a task to end."""
-        await self.cancel(id)
+        await self._operations.cancel(task_id, by=BY_THE_APP, note="cancelled")
+
+    cancel = cancel_work = cancel_task
+    """A trigger is the workflow of its task, so they have one id."""
 
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again."""
         await self._operations.retry(task_id, by=BY_THE_APP, note=None)
+
+    requeue = retry_task
 
     async def task(self, task_id: str) -> Task | None:
         """Return a task as its history has it; None when there is none, or no worker has taken it yet."""
@@ -118,6 +127,12 @@ class ClusterRequests:
         except NotFound:
             return None
         return None if found.state is None else found.state.task
+
+    async def tasks(self, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> list[Task]:
+        """Return the newest tasks that match, as their histories have them. One that no worker has taken is left
+        out."""
+        ids = await self.find_ids(WorkFilter(workflow, session_id, None, status), limit)
+        return [task for task in [await self.task(id) for id in ids] if task is not None]
 
     async def state_of(self, id: str) -> Task | Trigger:
         """Return the task. Raises NotFound; StateRefused before its first turn, when it has no state yet."""
@@ -139,7 +154,7 @@ class ClusterRequests:
         failure = None if end.status == "DONE" else Failure(end.error_code, end.error_message)
         return require_result(WorkResult(id, None, end.status, end.reason, end.result_json, failure), type)
 
-    async def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+    async def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:
         """Yield a task as it is, and after each change that was seen, until its end."""
         refuse_own_wait(self._home, None, "events")
         last = None
@@ -156,17 +171,15 @@ class ClusterRequests:
                     return
             await asyncio.sleep(FOLLOW_SECONDS)
 
-    async def find_ids(self, those: WorkFilter, limit: int) -> list[str]:
-        """Return the ids of the newest tasks that match. Raises InvalidInput for a status or limit that there is
-        not."""
-        require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
-        found = await self._list(those, limit)
+    async def find_ids(self, filter: WorkFilter, limit: int) -> list[str]:
+        """Return the ids of the newest tasks that match. Raises InvalidInput for an unknown status."""
+        found = await self._list(filter, limit)
         ids = [await self._client.read_task_id(one.id, one.run_id) for one in found]
         return list(dict.fromkeys(ids))  # a task that was retried is listed twice
 
-    async def _list(self, those: WorkFilter, limit: int) -> list[ListedTask]:
-        status, workflow, session_id = those.status, those.workflow, those.session_id
-        workflow_id = None if those.dedup_key is None else workflow_id_of_key(those.dedup_key)
+    async def _list(self, filter: WorkFilter, limit: int) -> list[ListedTask]:
+        status, workflow, session_id = filter.status, filter.workflow, filter.session_id
+        workflow_id = None if filter.dedup_key is None else workflow_id_of_key(filter.dedup_key)
         if status == WorkStatus.PENDING:
             return await list_triggers(
                 self._connection,
@@ -185,10 +198,6 @@ class ClusterRequests:
             workflow_id=workflow_id,
         )
 
-    async def find_work(self, those: WorkFilter, limit: int) -> list[Handle[Any]]:
-        """Return the newest tasks that match."""
-        return [KnownHandle(id, self) for id in await self.find_ids(those, limit)]
-
     async def questions(self, limit: int) -> list[Question]:
         """Return what waits for an answer, oldest task first. It needs no worker, and may lag by a second."""
         query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND {ASKS_KEY.name} IS NOT NULL"
@@ -200,24 +209,22 @@ class ClusterRequests:
 
     @property
     def schedules(self) -> NoReturn:
-        """Refused: schedules of a cluster have commands of their own."""
-        raise InvalidInput("on a cluster, schedules are changed by craftcore temporal schedule")
+        raise make_refusal(self, Capability.SCHEDULES)
 
     async def stop_turn(self, task_id: str) -> NoReturn:
-        """Refused."""
-        raise InvalidInput("a cluster stops no turn of a task: cancel the task")
+        raise make_refusal(self, Capability.STOP_TURN)
 
     async def cancel_all(self, reason: str, *, with_schedules: bool) -> NoReturn:
-        """Refused."""
-        raise InvalidInput("a cluster cancels no work of all tasks together: cancel each task")
+        raise make_refusal(self, Capability.CANCEL_ALL)
 
     async def hold(self, target: object, reason: str | None) -> NoReturn:
-        """Refused."""
-        raise InvalidInput("a cluster holds no work: stop the workers, and everything is kept")
+        raise make_refusal(self, Capability.HOLD)
 
     async def release(self, target: object) -> NoReturn:
-        """Refused."""
-        raise InvalidInput("a cluster holds no work: start workers")
+        raise make_refusal(self, Capability.HOLD)
+
+    async def dead_letters(self, limit: int) -> NoReturn:
+        raise make_refusal(self, Capability.DEAD_LETTERS)
 
 
 def _make_question(asked: dict[str, Any]) -> Question:

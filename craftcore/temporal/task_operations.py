@@ -90,7 +90,7 @@ class TaskOperations:
             raise NotFound(f"task {found.id} keeps no activity {whole}; see: craftcore temporal task events {found.id}")
         return found, act
 
-    async def signal(self, task_id: str, event: str, payload: Any, *, by: str) -> None:
+    async def signal(self, task_id: str, event: str, payload: Any, *, by: str | None) -> None:
         """Tell a live task that something happened. Needs no worker. Raises NotFound, and StateRefused after its
         end."""
         mail = Mail(event=event, payload_json=encode(payload, "payload"), sent_by=by)

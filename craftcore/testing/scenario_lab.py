@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -255,5 +255,5 @@ class _ScenarioClient:
     async def cancel_work(self, id: str) -> None:
         await self._lab.cancel(id)
 
-    def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+    def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:
         raise StateRefused("events of a handle: a scenario of a crash matrix cannot follow work")

@@ -96,7 +96,7 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         hanging = await app.emit("hangs")
         await harness.until(lambda: harness.engine.running == 1)
         busy = await scrape(address)
-        await harness.engine.requests.cancel(hanging.id)
+        await harness.engine.client.cancel(hanging.id)
         await harness.settled(hanging.id)
         await harness.idle()
         found = await scrape(address)
@@ -207,7 +207,7 @@ async def test_manual_or_startup_occurrence_is_not_late(tmp_path, clock):
         core.do(core.schedules.backfill, "hourly", NEW_YEAR - 2 * 3600, NEW_YEAR - 3600)
         harness.engine.ring(schedules=True)
         await harness.until(lambda: harness.engine.running == 1)
-        await harness.engine.requests.cancel(harness.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
+        await harness.engine.client.cancel(harness.rows("SELECT id FROM triggers WHERE status = 'CLAIMED'")[0]["id"])
         await harness.until(lambda: len(harness.rows("SELECT 1 FROM triggers WHERE workflow = 'hangs'")) == 2)
         await harness.until(
             lambda: len(harness.rows("SELECT 1 FROM triggers WHERE started_at AND settled_at IS NULL")) == 1

@@ -129,7 +129,7 @@ async def test_decision_between_the_unknown_result_and_the_question_is_applied(t
         task = await begin(harness, turn)
         await held.inside()
         async with anyio.create_task_group() as group:
-            decide = harness.engine.requests._tasks._deciding.decide
+            decide = harness.engine.client.services.activity_decisions.decide
             key = f"activity:{task}:1.1"
             group.start_soon(lambda: harness.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
             await harness.until(lambda: len(harness.engine.writer.queue) > 0)
@@ -148,7 +148,7 @@ async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypa
     decided = False
 
     async with lab(app, tmp_path) as harness:
-        deciding = harness.engine.requests._tasks._deciding
+        deciding = harness.engine.client.services.activity_decisions
         attempts = harness.engine.consumer._attempts
         work = attempts.settle_all
 
@@ -610,7 +610,7 @@ async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp
     async with lab(app, tmp_path) as harness:
         task = await begin(harness, turn)
         await gate.inside.wait()
-        decide = harness.engine.requests._tasks._deciding.decide
+        decide = harness.engine.client.services.activity_decisions.decide
         await harness.engine.writer.commit(decide, f"activity:{task}:1.1", Decision.GIVE_UP, decided_by="ada")
         gate.go.set()
 
@@ -639,10 +639,9 @@ async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
 async def test_decision_about_an_unknown_activity_is_refused(tmp_path):
     app = App()
     async with lab(app, tmp_path) as harness:
+        decide = harness.engine.client.services.activity_decisions.decide
         with pytest.raises(NotFound, match="no activity"):
-            await harness.engine.writer.commit(
-                harness.engine.requests._tasks._deciding.decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada"
-            )
+            await harness.engine.writer.commit(decide, "activity:x:1.1", Decision.HAPPENED, decided_by="ada")
 
 
 async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(tmp_path):
@@ -654,7 +653,7 @@ async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(
         await harness.until(lambda: harness.task(row["id"])["status"] == "FAILED")
         assert provider.attempts == [1]
 
-        decide = harness.engine.requests._tasks._deciding.decide
+        decide = harness.engine.client.services.activity_decisions.decide
         await harness.engine.writer.commit(decide, f"activity:{row['id']}:1.1", Decision.RESEND, decided_by="ada")
         await app.retry_task(row["id"])
         assert result(await wait_for_done(harness, row["id"])) == "ref-2"

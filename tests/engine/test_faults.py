@@ -142,7 +142,7 @@ class FaultyRun:
         try:
             async with running(build_app(), self.path, self._settings, held_back=True) as engine:
                 if self._specs is not None:
-                    await engine.requests.emit_many(self._specs)
+                    await engine.client.emit_many(self._specs)
                     self._specs = None
                 begun()
                 engine.begin()

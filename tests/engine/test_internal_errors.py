@@ -59,7 +59,7 @@ async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path)
     with Fault(cast(FunctionType, Fallback.run), "bad", math.inf).installed() as injected:
         async with lab(build_app(), tmp_path) as harness:
             injected.armed = True
-            await harness.engine.requests.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
+            await harness.engine.client.emit_many([TriggerSpec(workflow="healthy", id=id) for id in ("bad", "good")])
             bad, good = await harness.settled("bad"), await harness.settled("good")
 
     assert (bad["status"], bad["error_code"]) == ("FAILED", "INTERNAL_AGENT_ERROR")
@@ -71,7 +71,7 @@ async def test_engine_fault_in_the_claim_window_frees_the_lane(tmp_path):
     with Fault(cast(FunctionType, ClaimService.rank), "bad", math.inf).installed() as injected:
         async with lab(build_app(), tmp_path) as harness:
             injected.armed = True
-            await harness.engine.requests.emit_many(
+            await harness.engine.client.emit_many(
                 [TriggerSpec(workflow="healthy", id=id, session_id="ada") for id in ("bad", "behind")]
             )
             bad, behind = await harness.settled("bad"), await harness.settled("behind")
@@ -93,7 +93,7 @@ async def test_engine_fault_after_a_commit_loses_no_committed_work(tmp_path, ste
     with Fault(cast(FunctionType, step), "bad", 1, "after").installed() as injected:
         async with lab(app, tmp_path) as harness:
             injected.armed = True
-            await harness.engine.requests.emit_many(
+            await harness.engine.client.emit_many(
                 [TriggerSpec(workflow="chat", id="bad"), TriggerSpec(workflow="healthy", id="good")]
             )
             good, task = await harness.settled("good"), await harness.ended("bad")
@@ -168,7 +168,7 @@ async def test_engine_fault_during_the_drain_ends_the_stop_at_once_and_is_logged
     with capture_logs() as logs, Fault(cast(FunctionType, step), "bad", math.inf).installed() as injected:
         with anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed) as crashed:
             async with running(app, path, settings(shutdown_grace=100 * PATIENCE)) as engine:
-                await engine.requests.emit_many([TriggerSpec(workflow="long"), TriggerSpec(workflow="ends", id="bad")])
+                await engine.client.emit_many([TriggerSpec(workflow="long"), TriggerSpec(workflow="ends", id="bad")])
                 await begun.wait()
                 while engine.running < 2:  # noqa: ASYNC110 - a start has no event to wait on
                     await anyio.sleep(0.002)

@@ -539,7 +539,7 @@ async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_is_ca
             await wait_for_look(harness)
         [first] = harness.rows("SELECT id FROM triggers")
 
-        await harness.engine.requests.cancel(first["id"])
+        await harness.engine.client.cancel(first["id"])
 
         await harness.until(lambda: len(harness.rows("SELECT id FROM triggers")) == 2)
 

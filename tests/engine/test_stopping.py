@@ -321,7 +321,7 @@ async def test_cancel_during_the_drain_stops_the_workflow_at_once(tmp_path):
         await harness.idle_window()
         harness.engine.stop()
         await anyio.sleep(0.05)
-        await harness.engine.requests.cancel(emitted.id)
+        await harness.engine.client.cancel(emitted.id)
     assert anyio.current_time() - began < PATIENCE
     assert harness.trigger(emitted.id)["reason"] == "cancelled"
 

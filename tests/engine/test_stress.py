@@ -168,13 +168,13 @@ class Chaos:
             choice = rng.random()
             emitted: Sequence[Emitted]
             if choice < 0.4:
-                emitted = [await harness.engine.requests.emit(self.spec())]
+                emitted = [await harness.engine.client.emit(self.spec())]
             elif choice < 0.5:  # repeated replacements
                 key = {"dedup_key": f"r{rng.randrange(3)}", "dedup_scope": "active", "on_duplicate": "replace"}
                 again = TriggerSpec(workflow="yields", **key)  # type: ignore[arg-type]
-                emitted = [await harness.engine.requests.emit(again) for _ in range(4)]
+                emitted = [await harness.engine.client.emit(again) for _ in range(4)]
             elif choice < 0.75:
-                emitted = await harness.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
+                emitted = await harness.engine.client.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
             else:
                 specs = [self.spec() for _ in range(rng.randrange(1, 6))]
                 emitted = await anyio.to_thread.run_sync(producer.emit_many, specs)
@@ -187,7 +187,7 @@ class Chaos:
 
     async def cancel_one(self, harness: Lab) -> None:
         try:
-            await harness.engine.requests.cancel(self.random.choice(sorted(self.accepted)[-40:]))
+            await harness.engine.client.cancel(self.random.choice(sorted(self.accepted)[-40:]))
         except StateRefused:
             pass
 

@@ -99,7 +99,7 @@ async def test_handle_has_every_field_of_the_answer(tmp_path):
             dedup_scope=DedupScope.EVER,
             held="dedup_key",
         )
-        assert asdict(EmittedHandle(host.engine.requests, answer)) == asdict(answer)
+        assert asdict(EmittedHandle(host.engine.client, answer)) == asdict(answer)
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -108,7 +108,7 @@ async def test_handle_of_an_inserted_row_has_the_fields_of_a_new_trigger(tmp_pat
     async with lab(app, tmp_path) as host:
         row = host.engine.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
 
-        assert asdict(EmittedHandle(host.engine.requests, row)) == asdict(
+        assert asdict(EmittedHandle(host.engine.client, row)) == asdict(
             Emitted(
                 id=row.id,
                 created=True,

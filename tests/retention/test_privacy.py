@@ -59,9 +59,9 @@ async def write_database(folder: Path, clock: VirtualClock) -> None:
         await host.settled((await app.emit("breaks", {"text": CANARY})).id)
         whole = await app.emit("whole", {"text": CANARY})
         question = await host.question()
-        await host.engine.requests.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
+        await host.engine.client.answer(question["id"], "send", note=CANARY, reference=None, answered_by="ada")
         await host.until(lambda: bool(host.rows("SELECT 1 FROM waits WHERE kind = 'event'")))
-        await host.engine.requests.signal(whole.id, "note", CANARY)
+        await host.engine.client.signal(whole.id, "note", CANARY)
         await host.ended(whole.id)
         await host.idle()
 

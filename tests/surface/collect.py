@@ -20,8 +20,11 @@ import click
 
 import craftcore
 from craftcore import testing
+from craftcore.blocking_calls import BlockingCalls
 from craftcore.cli import exit_codes
 from craftcore.cli.root import root
+from craftcore.client.blocking_work_calls import BlockingWorkCalls
+from craftcore.client.work_calls import WorkCalls
 from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.daemon.metrics.counters import Counters
@@ -33,6 +36,9 @@ from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from tests.support import prose
+
+NOT_SHOWN = {object, Registry, BlockingCalls, BlockingWorkCalls, WorkCalls}
+"""Base classes of which a reader sees the methods only."""
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -54,7 +60,7 @@ def describe(name: str, value: Any) -> Iterator[str]:
     if not inspect.isclass(value):
         yield f"{name}{signature(value)}"
         return
-    bases = ", ".join(base.__name__ for base in value.__bases__ if base is not object and base is not Registry)
+    bases = ", ".join(base.__name__ for base in value.__bases__ if base not in NOT_SHOWN)
     yield f"class {name}({bases})"
     if issubclass(value, Enum):
         yield from (f"    {member.name} = {member.value!r}" for member in value)

@@ -45,11 +45,16 @@ def cluster() -> TemporalSettings:
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
     """Stop the server after the last test of this folder, because an idle server takes processor time."""
     if nextitem is None or HERE not in nextitem.path.parents:
-        pytest_sessionfinish()
+        stop_server()
 
 
 def pytest_sessionfinish() -> None:
     """Stop the server, also after an interrupted run."""
+    stop_server()
+
+
+def stop_server() -> None:
+    """Stop the server of this process, if there is one."""
     while running:
         running.pop().close()
 

@@ -11,6 +11,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RetryConfig
 
+from craftcore.activities.model import Decision
 from craftcore.errors import ClusterUnavailable, InvalidInput
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.temporal.cluster_requests import ClusterRequests
@@ -23,21 +24,23 @@ SPEC = TriggerSpec(workflow="order")
 
 CALLS: dict[str, Callable[[ClusterRequests], Any]] = {
     "emit": lambda requests: requests.emit(SPEC),
-    "emit_spec": lambda requests: requests.emit_spec(SPEC),
     "emit_many": lambda requests: requests.emit_many([SPEC]),
-    "emit_specs": lambda requests: requests.emit_specs([SPEC]),
-    "signal": lambda requests: requests.signal(TASK, "go"),
+    "signal": lambda requests: requests.signal(TASK, "go", None, sent_by=None, start=None),
     "answer": lambda requests: requests.answer(f"{TASK}.1", "yes", note=None, reference=None, answered_by="ada"),
+    "decide": lambda requests: requests.decide(
+        f"activity:{TASK}:1.1", Decision.GIVE_UP, note=None, reference=None, decided_by="ada"
+    ),
     "cancel": lambda requests: requests.cancel(TASK),
     "cancel_task": lambda requests: requests.cancel_task("t:1"),
     "cancel_work": lambda requests: requests.cancel_work(TASK),
     "retry_task": lambda requests: requests.retry_task(TASK),
+    "requeue": lambda requests: requests.requeue(TASK),
+    "tasks": lambda requests: requests.tasks(None, None, None, 10),
     "task": lambda requests: requests.task(TASK),
     "state_of": lambda requests: requests.state_of("t:1"),
     "result_of": lambda requests: requests.result_of(TASK, str, None),
     "follow_work": lambda requests: anext(requests.follow_work(TASK)),
     "find_ids": lambda requests: requests.find_ids(WorkFilter(), 10),
-    "find_work": lambda requests: requests.find_work(WorkFilter(status="PENDING"), 10),
     "questions": lambda requests: requests.questions(10),
 }
 REFUSED: dict[str, Callable[[ClusterRequests], Any]] = {
@@ -45,6 +48,7 @@ REFUSED: dict[str, Callable[[ClusterRequests], Any]] = {
     "cancel_all": lambda requests: requests.cancel_all("tea", with_schedules=False),
     "hold": lambda requests: requests.hold(None, None),
     "release": lambda requests: requests.release(None),
+    "dead_letters": lambda requests: requests.dead_letters(10),
 }
 
 

@@ -53,7 +53,7 @@ async def requests(app: App, cluster: TemporalSettings) -> AsyncIterator[Cluster
 
 
 async def start(requests: ClusterRequests, workflow: str, **options: object) -> str:
-    return (await requests.emit_spec(TriggerSpec(workflow=workflow, **options))).id  # type: ignore[arg-type]
+    return (await requests.emit(TriggerSpec(workflow=workflow, **options))).id  # type: ignore[arg-type]
 
 
 async def test_id_of_an_ended_task_does_not_reach_the_next_task_of_its_key(app, requests):
