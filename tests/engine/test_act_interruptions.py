@@ -39,7 +39,7 @@ async def forever(call: Call) -> None:
 
 
 async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
-    """The clock stands still, so that it has its time however long its intent took."""
+    """The clock does not move while the intent is written, so the call has its whole time."""
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True, timeout=0.5)(provider)
 

@@ -242,7 +242,7 @@ async def test_wrapped_async_action_is_called_once_and_its_reference_recorded(tm
 
 @ON_ASYNCIO
 async def test_doubt_about_a_wrapped_async_action_is_reconciled_by_a_wrapped_function(tmp_path):
-    """The clock stands still, so that the call has its time however long its intent took."""
+    """The clock does not move while the intent is written, so the call has its whole time."""
     app = App()
 
     @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, timeout=0.05, settle_after=0)

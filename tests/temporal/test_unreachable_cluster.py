@@ -76,7 +76,7 @@ def app(entered: anyio.Event) -> App:
 
 @pytest.fixture
 async def client(app: App, settings: TemporalSettings) -> AsyncIterator[TemporalClient]:
-    """A worker whose own entries keep their lease on the slowest machine."""
+    """Run a worker whose own entries keep their lease on a slow machine."""
     settings = replace(settings, heartbeat_timeout=PATIENCE)
     async with working(app, settings) as connection:
         yield TemporalClient(connection, app, settings)
