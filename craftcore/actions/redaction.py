@@ -43,7 +43,7 @@ _URL_SAFE = ("", "/", "!*'()", "!#$&'()*+,/:;=?@")
 _APOSTROPHES = ("'", "&#x27;", "&#39;", "&#039;", "&apos;")
 _QUOTES = ('"', "&quot;", "&#34;")
 _NUMBERED = ("", "<>&", "<>&='", "<>&'+`\"")
-"""Signs that a library writes as a number into JSON, beside those that it has to."""
+"""Sets of characters that libraries escape by number in JSON, although JSON does not require it."""
 
 
 class _Form(NamedTuple):

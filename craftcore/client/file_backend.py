@@ -12,7 +12,7 @@ from craftcore.results.handle import EmittedHandle
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import omit_damaged
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.listing_store import TaskLists
@@ -156,13 +156,12 @@ class FileBackend(ABC):
             found = TaskLists().list_newest(
                 reader, status=status, workflow=workflow, session_id=session_id, limit=limit
             )
-            return [task for task in found if not isinstance(task, Damaged)]
+            return omit_damaged(found)
 
         return await self.read(list_tasks)
 
     async def dead_letters(self, limit: int) -> list[Trigger]:
-        found = await self.read(TriggerLists().list_dead, limit)
-        return [letter for letter in found if not isinstance(letter, Damaged)]
+        return omit_damaged(await self.read(TriggerLists().list_dead, limit))
 
     async def find_ids(self, filter: WorkFilter, limit: int) -> list[str]:
         return await self.read(self.services.find_work, filter, limit)

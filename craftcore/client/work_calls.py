@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack
 
@@ -18,7 +19,7 @@ from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.start_holds import hold_target
 
 
-class WorkCalls:
+class WorkCalls(ABC):
     """The calls of a program on the work of an app. `make_blocking` makes blocking calls of them.
 
     A cluster lacks some (`Backend.lacks`): they raise InvalidInput, with the advice. On a cluster each call raises
@@ -26,8 +27,9 @@ class WorkCalls:
     """
 
     @property
+    @abstractmethod
     def _backend(self) -> Backend:
-        raise NotImplementedError
+        """Return the backend of the caller. Raises InvalidInput while there is none."""
 
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]

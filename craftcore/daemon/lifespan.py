@@ -296,7 +296,7 @@ async def _end_epoch(core: Services, engine: Engine, lock: DaemonLock) -> None:
     """Release the claims and note that the epoch ended in order. A failed database is left alone, and so is one whose
     engine ended by itself: the next boot counts that as a crash.
 
-    On a full disk the lock file says that it ended in order, and the next boot hands back.
+    On a full disk the lock file records the orderly end, and the next boot releases the claims.
     """
     if engine.failure is None:
         with anyio.CancelScope(shield=True):

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
-from craftcore.storage.damaged_rows import Damaged, damaged_document, read_rows, try_read
+from craftcore.storage.damaged_rows import Damaged, damaged_document, omit_damaged, read_rows, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
@@ -154,7 +154,7 @@ def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
     ]
     lines.append(read_rows(reader, NEXT_SCHEDULES, add_iso_times, limit=SHOWN))
     damaged = [row for line in lines for row in line if isinstance(row, Damaged)]
-    whole = ([row for row in line if not isinstance(row, Damaged)] for line in lines)
+    whole = map(omit_damaged, lines)
     found: list[dict[str, Any] | Damaged] = [*damaged, *heapq.merge(*whole, key=itemgetter("due_at"))]
     return found[:SHOWN]
 

@@ -22,7 +22,7 @@ from craftcore.registry.workflow import (
     read_seconds,
 )
 from craftcore.schedules.model import Declared, ScheduleSpec
-from craftcore.serialization.arguments import Duration, list_of, require_whole_number
+from craftcore.serialization.arguments import Duration, list_of, require_member, require_whole_number
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.untrusted import message_of
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
@@ -283,12 +283,7 @@ class Registry:
         return [action.name for action in self.actions.values() if action.is_doubtful]
 
     def _source(self, workflow: str, value: object) -> TriggerSource:
-        try:
-            source = TriggerSource(value)  # type: ignore[arg-type]
-        except ValueError:
-            raise ConfigInvalid(
-                f"workflow {workflow}: source {shown(value)} is unknown; it must be one of {', '.join(TriggerSource)}"
-            ) from None
+        source = require_member(f"workflow {workflow}: source", value, TriggerSource, ConfigInvalid)
         if source in self.by_source:
             raise ConfigInvalid(f"source {source} goes to workflow {self.by_source[source]} and to {workflow}")
         return source

@@ -124,7 +124,7 @@ class ScheduleService:
                 puts.append(DeclareResult(schedule=stopped, change="disabled"))
         return puts
 
-    # What operators do
+    # Operator commands
 
     def get(self, tx: Reader, schedule_id: str) -> Schedule:
         """Raise NotFound when there is none, or it was removed."""

@@ -63,10 +63,10 @@ def require_whole_number(what: str, value: object, least: int, most: int, refuse
     return value
 
 
-def require_member(what: str, value: str, kind: type[Member], refuse: type[Exception]) -> Member:
+def require_member(what: str, value: object, kind: type[Member], refuse: type[Exception]) -> Member:
     """Return the member of an enumeration with this value. Raises `refuse` for another value, with those there are."""
     try:
-        return kind(value)
+        return kind(value)  # type: ignore[arg-type]  # another type is refused
     except ValueError:
         raise refuse(f"{what} {show_value(value)} is unknown; it must be one of {', '.join(kind)}") from None
 

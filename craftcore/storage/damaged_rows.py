@@ -5,7 +5,7 @@ Their texts are read as bytes (`CAST(name AS BLOB)`), which can always be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import cache, wraps
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
@@ -52,6 +52,11 @@ def require_readable(rows: list[Model | Damaged]) -> list[Model]:
             raise UnreadableRow(f"{one.id}: {one.wrong}")
         ones.append(one)
     return ones
+
+
+def omit_damaged(rows: Iterable[Model | Damaged]) -> list[Model]:
+    """Return the rows without the damaged ones."""
+    return [row for row in rows if not isinstance(row, Damaged)]
 
 
 def damaged_document(row: Damaged) -> dict[str, str | None]:

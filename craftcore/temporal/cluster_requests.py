@@ -45,7 +45,7 @@ class ClusterRequests:
 
     lacks: ClassVar[Mapping[Capability, str]] = {
         Capability.SCHEDULES: "on a cluster, schedules are changed by craftcore temporal schedule",
-        Capability.SIGNAL_OR_START: ("on a cluster, signal takes the id of a task, and no start: emit the task first"),
+        Capability.SIGNAL_OR_START: "on a cluster, signal takes the id of a task, and no start: emit the task first",
         Capability.STOP_TURN: "a cluster stops no turn of a task: cancel the task",
         Capability.CANCEL_ALL: "a cluster cancels no work of all tasks together: cancel each task",
         Capability.HOLD: "a cluster holds no work: stop the workers, and everything is kept",

@@ -202,7 +202,7 @@ class TriggerService:
         )
         return make_duplicate(row, standing, is_replaced=replaced)
 
-    # What operators do
+    # Operator commands
 
     def get(self, tx: Transaction, trigger_id: str) -> Trigger:
         """Return the trigger with this id. Raises NotFound."""

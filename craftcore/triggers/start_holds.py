@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, cast, get_args
 
 from craftcore.errors import InvalidInput, StateRefused
-from craftcore.serialization.arguments import show_value
+from craftcore.serialization.arguments import require_member
 from craftcore.serialization.texts import check_texts
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.epochs import newest_epoch
@@ -55,9 +55,8 @@ def hold_target(workflow: str | None = None, source: str | None = None, schedule
     if len(given) > 1:
         raise InvalidInput("a hold names a workflow, a source or a schedule, or nothing of them: give one at a time")
     target = HoldTarget(*given[0]) if given else HoldTarget()
-    if target.kind == "source" and target.name not in set(TriggerSource):
-        known = ", ".join(TriggerSource)
-        raise InvalidInput(f"source {show_value(source)} is unknown; it must be one of {known}")
+    if target.kind == "source":
+        require_member("source", source, TriggerSource, InvalidInput)
     return target
 
 

@@ -29,7 +29,7 @@ from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
 from craftcore.executions.statistics import statistics
 from craftcore.serialization.display import json_or_text
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import Damaged, omit_damaged
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.workflow_names import bare_name
 
@@ -107,7 +107,7 @@ def inspect(
         digits = count_digits(reader)
     if listed:
         return print_list(session, LIST_COLUMNS, found, document_of=summary_document, cells=record_row, digits=digits)
-    many = statistics([row for row in found if not isinstance(row, Damaged)])
+    many = statistics(omit_damaged(found))
     if session.json:
         session.out.document(statistics_document(many, limit))
     else:

@@ -148,7 +148,7 @@ class SqliteJournal:
         activities = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
         return [activity for activity in activities if activity.key not in beside]
 
-    # What others see of a turn
+    # The stream and the progress of a turn
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
         return await self._writer.commit(self._turn_recorder.stream, task_id, limit)

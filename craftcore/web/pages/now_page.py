@@ -8,7 +8,7 @@ from typing import Any
 from craftcore.diagnostics.due import explain_due
 from craftcore.diagnostics.starts import list_starts
 from craftcore.diagnostics.top import list_claimed, list_due_next, split_claimed
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import Damaged, omit_damaged
 from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
 from craftcore.web.progress_store import ProgressStore, RunningTask
@@ -34,7 +34,7 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
     daemon, now = status["daemon"], visit.now
     with visit.reading() as reader:
         claimed, due_next = list_claimed(reader), list_due_next(reader)
-        claims = split_claimed([row for row in claimed if not isinstance(row, Damaged)], status)
+        claims = split_claimed(omit_damaged(claimed), status)
         due = [row["id"] for row in due_next if not isinstance(row, Damaged) and is_due_trigger(row, now)]
         rates = visit.rates.read(reader, now)
         tasks = ProgressStore().find_tasks(reader, [row["id"] for row in claims["running"]])
@@ -59,7 +59,7 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "may_act": visit.may_act,
         "damaged": [one for one in (*claimed, *due_next, *waiting) if isinstance(one, Damaged)],
         "following": next((row for row in due_next if not isinstance(row, Damaged) and row["due_at"] > now), None),
-        "waiting": [one for one in waiting if not isinstance(one, Damaged)],
+        "waiting": omit_damaged(waiting),
         "rates": rates,
         "bars": draw_bars(rates.minutes),
     }
