@@ -43,7 +43,7 @@ ALLOWED = {
     "executions": "storage triggers audit",
     "tasks": "storage triggers executions activities",
     "notifications": "storage triggers",
-    "registry": "triggers schedules executions activities notifications",
+    "registry": "triggers schedules executions activities tasks notifications",
     "services": "storage triggers schedules activities tasks config",
     "results": "storage triggers tasks services",
     "client": "storage triggers schedules activities tasks services results config",

@@ -22,7 +22,7 @@ from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import SPACING_SECONDS, ResultWaits
 from craftcore.results.handle import EmittedHandle, timeout_seconds
 from craftcore.results.own_work import refuse_own_wait
-from craftcore.results.result_value import require_result, result_type
+from craftcore.results.result_value import require_result
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules, find_made
 from craftcore.serialization.arguments import Duration
@@ -143,7 +143,7 @@ class EngineClient(FileBackend):
         end = await self._results.wait(id, limit)
         declared = self._app.workflows.get(end.workflow or "")
         if type is None and declared is not None:
-            type = result_type(declared.fn)
+            type = declared.result_type
         return require_result(end, type)
 
     async def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:

@@ -142,7 +142,9 @@ class Runner:
         text = entry.task.state_json
         state = None if text == "null" else decode(text, workflow.state_type, "state")
         turn = attempt.turn = Turn(attempt, entry, self._services, ends_at)
-        return TaskContext(attempt, turn, trigger, state=state, deadline_at=ends_at)
+        return TaskContext(
+            attempt, turn, trigger, state=state, received_type=workflow.received_type, deadline_at=ends_at
+        )
 
     def _view(self, attempt: Attempt, creator: Creator | None) -> TriggerView:
         return TriggerView.of(attempt.claim, creator, attempt.record.created_at, self._overdue_after)

@@ -13,9 +13,9 @@ from craftcore.activities.result_shape import shape_of
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.call import Call
+from craftcore.serialization.annotations import is_async, return_type
 from craftcore.serialization.arguments import Duration, to_seconds
 from craftcore.serialization.arguments import show_value as shown
-from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name
 
 if TYPE_CHECKING:  # Python 3.13 has both with a default of its own: a bare Action is Action[Any, ...]
@@ -134,8 +134,14 @@ class Action(Generic[R, P]):
 
     @cached_property
     def result_type(self) -> Any:
-        """The annotated result type. Looked at when it is first called: a class may be declared below it."""
-        return return_type(self.fn)
+        """The annotated result type. Looked at when the app starts: a class may be declared below it.
+
+        Raises ConfigInvalid for one that cannot be evaluated, or that JSON cannot become.
+        """
+        try:
+            return return_type(self.fn)
+        except TypeError as error:
+            raise ConfigInvalid(f"action {self.name}: {error}") from error
 
     @cached_property
     def result_shape(self) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.workflow import Workflow
+from craftcore.serialization.annotations import is_async
 from craftcore.serialization.arguments import show_value
-from craftcore.serialization.decode import is_async
 from craftcore.serialization.encode import describe_error
 
 Executor = Literal["thread", "inline", "process"]

@@ -275,11 +275,21 @@ class Registry:
     def check_actions(self) -> list[str]:
         """Return the actions that by their names cannot be taken back, and do not say whether they can.
 
-        Raises ConfigInvalid for those that are to be reconciled, and nothing says how.
+        Raises ConfigInvalid for those that are to be reconciled, and nothing says how, and for those whose result JSON
+        cannot become.
         """
-        if lacking := [action.name for action in self.actions.values() if action.lacks_reconciler]:
-            lines = (f"action {name}: on_unknown=RECONCILE, and no reconcile of it is declared" for name in lacking)
-            raise ConfigInvalid("\n".join(lines))
+        mistakes = [
+            f"action {action.name}: on_unknown=RECONCILE, and no reconcile of it is declared"
+            for action in self.actions.values()
+            if action.lacks_reconciler
+        ]
+        for action in self.actions.values():
+            try:
+                action.result_type  # noqa: B018
+            except ConfigInvalid as error:
+                mistakes.append(error.message)
+        if mistakes:
+            raise ConfigInvalid("\n".join(mistakes))
         return [action.name for action in self.actions.values() if action.is_doubtful]
 
     def _source(self, workflow: str, value: object) -> TriggerSource:

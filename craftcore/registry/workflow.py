@@ -16,16 +16,19 @@ import msgspec
 from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.outcome_exceptions import LONGEST_WAIT
-from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
-from craftcore.serialization.decode import (
-    decode_custom,
+from craftcore.serialization.annotations import (
+    RESULT,
     find_annotated_function,
     is_async,
     may_return_awaitable,
-    require_readable,
+    unwrap_awaitable,
 )
+from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
+from craftcore.serialization.decode import decode_custom
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.readable_types import readable_type
 from craftcore.serialization.type_descriptions import describe_type
+from craftcore.tasks.outcomes import Continue, Done
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.limit_keys import SESSION
 from craftcore.triggers.model import TriggerSource
@@ -83,6 +86,10 @@ class Workflow:
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    received_type: Any = Any
+    """The type of `ctx.received`: Y of a `ctx: TaskContext[X, Y]`; Any when it does not say."""
+    result_type: Any = Any
+    """The type of its result, as `read_result_type` has it."""
     executor: str = "thread"
     """Where a plain function runs: `thread`, `inline` or `process`."""
     takes_trigger: str | None = None
@@ -143,6 +150,8 @@ class Parameters(NamedTuple):
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    received_type: Any
+    result_type: Any
     takes_trigger: str | None
 
 
@@ -243,25 +252,42 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     for parameter in declared[:-1] if takes_rest else declared:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise ConfigInvalid(f"workflow {name}: parameter {parameter.name} cannot be given by name")
-        hint = hints.get(parameter.name, Any)
+        try:
+            hint = readable_type(hints.get(parameter.name, Any), f"parameter {parameter.name}")
+        except TypeError as error:
+            raise ConfigInvalid(f"workflow {name}: {error}") from error
         if parameter.default is parameter.empty:
             fields.append((parameter.name, hint))
         else:
             fields.append((parameter.name, hint | msgspec.UnsetType if hint is not Any else Any, msgspec.UNSET))
-    try:
-        payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
-        require_readable(payload_type)
-        describe_type(payload_type)
-    except TypeError as error:
-        raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
+    payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
+    describe_type(payload_type)
     of_context = typing.get_args(_strip_optional(hints.get("ctx"))) if takes_context else ()
-    state_type = of_context[0] if of_context else Any
     try:
-        require_readable(state_type)
+        state_type = readable_type(of_context[0] if of_context else Any, "state")
+        received_type = readable_type(of_context[1] if len(of_context) > 1 else Any, "received")
+        result_type = read_result_type(hints.get("return", Any))
     except TypeError as error:
-        raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
+        raise ConfigInvalid(f"workflow {name}: {error}") from error
     takes_trigger = views[0].name if views else None
-    return Parameters(is_async(fn), takes_context, payload_type, takes_rest, state_type, takes_trigger)
+    return Parameters(
+        is_async(fn), takes_context, payload_type, takes_rest, state_type, received_type, result_type, takes_trigger
+    )
+
+
+def read_result_type(hint: Any) -> Any:
+    """Return the type of the result of a workflow that is annotated so: what it returns besides Continue, and X of a
+    `Done[X]`. Any for one that only continues. Raises TypeError for what JSON cannot become."""
+    hint = unwrap_awaitable(hint)
+    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
+    results = [_result_member(member) for member in members if Continue not in (member, typing.get_origin(member))]
+    return readable_type(typing.Union[tuple(results)], RESULT) if results else Any  # noqa: UP007 - made at run time
+
+
+def _result_member(member: Any) -> Any:
+    if member is Done:
+        return Any
+    return typing.get_args(member)[0] if typing.get_origin(member) is Done else member
 
 
 def _strip_optional(hint: Any) -> Any:

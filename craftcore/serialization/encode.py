@@ -6,6 +6,7 @@
     enum                                               its value
     datetime, date, time, timedelta, UUID, Decimal     text
     bytes                                              base64
+    any other that pydantic knows, if it is installed  as pydantic has it: a path, an IP address, …
 
 A key is text, a whole number, or what becomes one of them (enum, date, UUID): `dict[int, X]` brings it back, Any
 leaves it text. A float, a bool or None cannot be a key: JSON would write them as text, which cannot be read back as
@@ -28,21 +29,29 @@ import msgspec
 
 from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize, canonicalize_tree
+from craftcore.serialization.plain import SCALARS, is_plain
+from craftcore.serialization.pydantic_adapter import get_adapter
 from craftcore.serialization.untrusted import is_text, type_name
 
 MAX_DEPTH = 64
 SHOWN = 400
 """Characters of a value's own text that a message shows."""
 
-SCALARS = frozenset({str, int, float, bool, NoneType})
 _SOUND = SCALARS - {NoneType}
 _ARRAYS = (list, tuple, set, frozenset)
 _HALF = re.compile(r"\\ud").search
+_Hook = Callable[[Any], Any]
+"""Makes parts of JSON out of one value that msgspec does not know."""
 
 
-def encode(value: Any, where: str) -> str:
-    """Return the canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
-    plain = value if _is_plain(value, MAX_DEPTH) else _build(value, where)
+def encode(value: Any, where: str, *, with_pydantic: bool = True) -> str:
+    """Return the canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON.
+
+    `with_pydantic` False refuses what only `pydantic_adapter` writes, also where pydantic is installed.
+    """
+    plain = value
+    if not is_plain(value, MAX_DEPTH):
+        plain = _build(value, where, _encode_unknown if with_pydantic else _encode_known)
     try:
         text = canonicalize_tree(plain)
         if "\\" in text and _HALF(text):  # that is how ASCII writes an emoji, but half of one is no character
@@ -53,64 +62,39 @@ def encode(value: Any, where: str) -> str:
     return text
 
 
-def _is_plain(value: Any, levels: int, rows: bool = True) -> bool:
-    """Return whether it is JSON as it is: only a number, or half a character, can still spoil it.
-
-    `rows` False: and no list lies in a list or tuple.
-    """
-    kind = type(value)
-    if kind is dict:
-        for key in value:
-            if type(key) is not str:
-                return False
-        parts = value.values()
-    elif kind is list or kind is tuple:
-        parts = value
-    else:
-        return kind in SCALARS
-    if levels == 0:
-        return False
-    for part in parts:
-        if type(part) is str or type(part) in SCALARS:
-            continue
-        if (type(part) is list and kind is not dict and not rows) or not _is_plain(part, levels - 1, rows):
-            return False
-    return True
-
-
-def _build(value: Any, where: str) -> Any:
+def _build(value: Any, where: str, hook: _Hook) -> Any:
     """Return the value in dicts, lists and scalars: at the speed of msgspec, and by a walk where that cannot do it or
     say why.
 
     msgspec sorts a set by `<`, which between sets says nothing about order: what may have been a set of sets is walked.
     """
     try:
-        built = msgspec.to_builtins(value, enc_hook=_encode_unknown, order="deterministic")
-        if _is_plain(built, MAX_DEPTH, rows=False):
+        built = msgspec.to_builtins(value, enc_hook=hook, order="deterministic")
+        if is_plain(built, MAX_DEPTH, rows=False):
             return built
     except BaseException:
         pass  # the walk finds it again, and where it is
-    return _walk(value, where, ())
+    return _walk(value, where, (), hook)
 
 
-def _walk(value: Any, where: str, above: tuple[int, ...]) -> Any:
+def _walk(value: Any, where: str, above: tuple[int, ...], hook: _Hook) -> Any:
     """Return the value in parts of JSON. `above` has the ids of the values that contain it."""
     if type(value) in SCALARS:
         return value
     if id(value) in above:
         raise InvalidInput(f"{where:.{SHOWN}} holds itself")
     try:
-        opened = _open_value(value)
+        opened = _open_value(value, hook)
         if type(opened) in SCALARS:
             return opened
         if len(above) == MAX_DEPTH:
             raise InvalidInput(f"{where:.{SHOWN}} is deeper than {MAX_DEPTH} levels")
         above = (*above, id(value))
         if isinstance(opened, dict):
-            return _walk_dict(opened, where, above)
+            return _walk_dict(opened, where, above, hook)
         if isinstance(opened, set | frozenset):
-            return _sorted_items(_walk(part, f"{where}[...]", above) for part in opened)
-        return [_walk(part, f"{where}[{index}]", above) for index, part in enumerate(opened)]
+            return _sorted_items(_walk(part, f"{where}[...]", above, hook) for part in opened)
+        return [_walk(part, f"{where}[{index}]", above, hook) for index, part in enumerate(opened)]
     except _Unknown as error:
         raise InvalidInput(f"{where}: {type_name(value)} is not JSON") from error
     except BaseException as error:  # a type of the user's tells its parts itself, and may raise anything
@@ -119,19 +103,19 @@ def _walk(value: Any, where: str, above: tuple[int, ...]) -> Any:
         raise InvalidInput(f"{where}: {type_name(value)} is not JSON ({describe_error(error)})") from error
 
 
-def _walk_dict(value: dict[Any, Any], where: str, above: tuple[int, ...]) -> dict[str, Any]:
+def _walk_dict(value: dict[Any, Any], where: str, above: tuple[int, ...], hook: _Hook) -> dict[str, Any]:
     walked: dict[str, Any] = {}
     for key, part in value.items():
-        name = _key_text(key, where)
+        name = _key_text(key, where, hook)
         if name in walked:
             raise InvalidInput(f"{where}: two keys become {json.dumps(name):.80}")
-        walked[name] = _walk(part, _path_text(where, name), above)
+        walked[name] = _walk(part, _path_text(where, name), above, hook)
     return walked
 
 
-def _key_text(key: Any, where: str) -> str:
+def _key_text(key: Any, where: str, hook: _Hook) -> str:
     try:
-        name = msgspec.to_builtins(key, enc_hook=_encode_unknown)
+        name = msgspec.to_builtins(key, enc_hook=hook)
         if type(name) in (str, int):
             return str(name)
     except BaseException:
@@ -139,7 +123,7 @@ def _key_text(key: Any, where: str) -> str:
     raise InvalidInput(f"{where}: key {describe(repr, key):.80} is not text")
 
 
-def _open_value(value: Any) -> Any:
+def _open_value(value: Any, hook: _Hook) -> Any:
     """Return one level of a value: a scalar, or a dict, list, tuple or set whose parts are not opened yet."""
     kind = type(value)
     if isinstance(value, dict | list | tuple | set | frozenset):
@@ -148,7 +132,7 @@ def _open_value(value: Any) -> Any:
         return _open_struct(value)
     if dataclasses.is_dataclass(kind):
         return _set_fields(value, (field.name for field in dataclasses.fields(kind)))
-    return msgspec.to_builtins(value, enc_hook=_encode_unknown)
+    return msgspec.to_builtins(value, enc_hook=hook)
 
 
 def _open_struct(value: msgspec.Struct) -> Any:
@@ -168,10 +152,10 @@ def _set_fields(value: Any, fields: Iterable[str]) -> dict[str, Any]:
 
 
 class _Unknown(TypeError):
-    """Neither msgspec nor `_encode_unknown` can make JSON of it."""
+    """Nothing can make JSON of it."""
 
 
-def _encode_unknown(value: Any) -> Any:
+def _encode_known(value: Any) -> Any:
     """Return what msgspec asks for types that it does not know: pydantic models, and heirs of text and numbers."""
     if isinstance(value, str):
         return str.__str__(value)
@@ -182,6 +166,18 @@ def _encode_unknown(value: Any) -> Any:
     if hasattr(type(value), "model_dump"):
         return _dump_pydantic(value)
     raise _Unknown(type_name(value))
+
+
+def _encode_unknown(value: Any) -> Any:
+    """Return what msgspec asks for types that it does not know: also one that pydantic writes."""
+    try:
+        return _encode_known(value)
+    except _Unknown:
+        pass
+    try:
+        return _repair_dump(get_adapter(type(value)).write(value), value)
+    except Exception as error:  # pydantic does not know its type, or cannot write it
+        raise _Unknown(type_name(value)) from error
 
 
 def _dump_pydantic(model: Any) -> Any:

@@ -11,9 +11,11 @@ from craftcore.serialization.arguments import Duration
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that is signalled to the task; its value is what the event brought. "message": a message to the task."""
+    """An event that is signalled to the task; its value is what the event brought, converted to `type`. "message": a
+    message to the task."""
 
     name: str
+    type: Any = Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ class ClusterRequests:
         return found.state.task
 
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
-        """Wait for the end of a task, and return its result as `type`."""
+        """Wait for the end of a task, and return its result as `type`; None: as its workflow's return type."""
         from craftcore.results.result_value import require_result  # its library is not needed to emit
 
         within = timeout_seconds(timeout)
@@ -152,6 +152,8 @@ class ClusterRequests:
         except TimeoutError as error:
             raise timeout_error(id, within, "it goes on while a worker runs") from error
         failure = None if end.status == "DONE" else Failure(end.error_code, end.error_message)
+        if type is None and failure is None:
+            type = await self._client.find_result_type(id)
         return require_result(WorkResult(id, None, end.status, end.reason, end.result_json, failure), type)
 
     async def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:

@@ -121,6 +121,21 @@ class TemporalClient:
         except RPCError as error:
             raise make_not_found(workflow_id, error) from error
 
+    async def find_result_type(self, task_id: str) -> Any:
+        """Return the type that the workflow of a task is annotated to return; Any where this program has no code of it.
+
+        Raises NotFound.
+        """
+        if self._app is None:
+            return Any
+        try:
+            run_id = await find_last_run(self._client, task_id)
+            run = await read_run(self._client, workflow_id_of_task(task_id), run_id)
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+        declared = self._app.workflows.get(run.workflow or "")
+        return Any if declared is None else declared.result_type
+
     def _start_of(self, row: NewTrigger) -> TaskStart:
         app = self._app
         start = start_of(row, self._settings.heartbeat_timeout)

@@ -65,6 +65,7 @@ async def working(
     if unsupported := list_unsupported(app):
         raise ConfigInvalid("; ".join(unsupported))
     app.check_fallbacks()
+    app.check_actions()
     config = config or Config()
     client = await connect(settings, open_metrics(settings.metrics))
     with translating(settings):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -14,6 +15,7 @@ from craftcore.clock import BEFORE_1970, YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize_tree
+from craftcore.serialization.plain import is_plain
 from craftcore.triggers.backoff import ATTEMPTS_MAX
 from craftcore.triggers.model import OWN_SOURCES, NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS, Defaults
@@ -28,7 +30,6 @@ KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
 MAX_DEPTH = 32
 MAX_KEYS = 10_000
 MAX_DESCRIPTION = 4_000
-_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _Path: TypeAlias = "tuple[_Path | None, str | int]"
 """Where a part lies: in what, and under which key or number. None is the payload itself."""
@@ -144,24 +145,26 @@ def is_name(value: object) -> bool:
 
 
 def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
-    """Return the canonical text of a payload. Refuses what is not a JSON object, or would not come back as it went
-    in."""
+    """Return the canonical text of a payload: a JSON object, with the values of `encode` in it."""
     if type(payload) is not dict:
         if not isinstance(payload, Mapping):
             raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
         payload = dict(payload)
-    try:
-        _refuse_strange(payload, None, 1, [0])  # and whatever holds itself, because that is too deep
-        text = canonicalize_tree(payload)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"payload is not JSON: {error}") from error
+    text = ""
+    if is_plain(payload, MAX_DEPTH):
+        with suppress(ValueError):  # a number or a character that JSON has not
+            text = canonicalize_tree(payload)
+    if not text or "\\ud" in text:
+        from craftcore.serialization.encode import encode  # most payloads need no types
+
+        text = encode(payload, "payload")
     if len(text) > max_bytes:
         raise PayloadTooLarge(
             f"payload has {len(text):,} bytes; the limit is {max_bytes:,} (triggers.payload_max_bytes). "
             "Store the body elsewhere and pass a reference"
         )
-    if "\\ud" in text:
-        _refuse_lone_surrogates(payload)
+    if text.count("{") + text.count("[") > MAX_DEPTH or text.count(":") > MAX_KEYS:
+        _check_size(json.loads(text), None, 1, [0])
     return text
 
 
@@ -251,29 +254,22 @@ def _check_description(text: str) -> None:
         raise InvalidInput("description holds a lone surrogate, which is not a character") from error
 
 
-def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int]) -> None:
-    """Refuse what JSON would change: keys that are not text, types that are not JSON's, too deep, too many keys.
+def _check_size(value: Any, path: _Path | None, depth: int, keys: list[int]) -> None:
+    """Raise InvalidInput for a payload that is too deep, or has too many keys.
 
     Where it is becomes text only when something is refused: a long key above a thousand lists is not copied a thousand
     times.
     """
     if depth > MAX_DEPTH:
-        raise ValueError(f"deeper than {MAX_DEPTH} levels at {_path_text(path):.120}")
+        raise InvalidInput(f"payload is deeper than {MAX_DEPTH} levels at {_path_text(path):.120}")
     if isinstance(value, dict):
         keys[0] += len(value)
         if keys[0] > MAX_KEYS:
-            raise ValueError(f"more than {MAX_KEYS:,} keys")
-        for key, inner in value.items():
-            if type(key) is not str:
-                raise ValueError(f"key {key!r:.80} at {_path_text(path):.120} is not text")
-            if type(inner) not in _SCALARS:
-                _refuse_strange(inner, (path, key), depth + 1, keys)
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            if type(inner) not in _SCALARS:
-                _refuse_strange(inner, (path, index), depth + 1, keys)
-    elif not isinstance(value, str | int | float):
-        raise TypeError(f"{type(value).__name__} at {_path_text(path):.120} is not a JSON value")
+            raise InvalidInput(f"payload has more than {MAX_KEYS:,} keys")
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for step, inner in parts:
+        if isinstance(inner, dict | list):
+            _check_size(inner, (path, step), depth + 1, keys)
 
 
 def _path_text(path: _Path | None) -> str:
@@ -282,11 +278,3 @@ def _path_text(path: _Path | None) -> str:
         return "payload"
     above, step = path
     return f"{_path_text(above)}[{step}]" if isinstance(step, int) else f"{_path_text(above)}.{step}"
-
-
-def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:
-    """Refuse half of a surrogate pair. The text has escaped surrogates, which is how ASCII writes an emoji."""
-    try:
-        json.dumps(payload, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput("payload holds a lone surrogate, which is not a character") from error

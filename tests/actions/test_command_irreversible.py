@@ -129,7 +129,7 @@ async def test_irreversible_command_that_fails_is_run_again_only_after_a_resend_
         key = f"activity:{task}:1.1"
         match choice:
             case "happened":
-                assert (result(row), effects(home)) == (None, [(1, key)])
+                assert (result(row), effects(home)) == ({}, [(1, key)])
             case "resend":
                 assert (result(row)["exit_code"], effects(home)) == (0, [(1, key), (2, key)])
             case _:

@@ -14,7 +14,6 @@ import anyio.lowlevel
 import pytest
 
 from craftcore import App, Call, ConfigInvalid, Continue, Done, InvalidInput, OnUnknown, RetryPolicy, TaskContext
-from craftcore.results.result_value import result_type
 from tests.support import process_functions as functions
 from tests.support.engine_harness import lab
 from tests.support.fakes import VirtualClock
@@ -152,7 +151,7 @@ async def test_plain_function_that_is_annotated_to_return_a_coroutine_may_take_c
     def made(ctx: TaskContext, a: int) -> Coroutine[Any, Any, int]:
         return body(ctx, a)
 
-    assert result_type(made) is int
+    assert app.workflows["made"].result_type is int
     async with lab(app, tmp_path):
         assert await (await app.emit("made", {"a": 1})).result() == 2
 

@@ -53,7 +53,10 @@ async def test_state_type_is_read_from_an_optional_context_annotation(tmp_path):
     assert build_app([]).workflows["some"].state_type is int
     app = App()
 
-    async def unreadable(ctx: TaskContext[object] | None) -> None: ...
+    class Socket: ...
 
-    with pytest.raises(ConfigInvalid, match="state cannot be converted"):
+    async def unreadable(ctx: TaskContext[Socket] | None) -> None: ...
+
+    unreadable.__annotations__["ctx"] = TaskContext[Socket] | None
+    with pytest.raises(ConfigInvalid, match="state: Socket is not a type that JSON can become"):
         app.declare("unreadable", unreadable, task_when=lambda _: True)

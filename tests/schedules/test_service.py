@@ -281,7 +281,7 @@ def test_declaration_names_all_mistakes_and_stores_nothing(core):
         ({"start": NEW_YEAR + DAY, "until": NEW_YEAR + HOUR}, "until is before start"),
         ({"when": "in 10m", "start": NEW_YEAR + DAY}, "start is after the only moment"),
         ({"priority": 100}, "priority 100"),
-        ({"payload": {"x": {1}}}, "payload.x is not a JSON value"),
+        ({"payload": {"x": {object}}}, "payload.x[...]: type is not JSON"),
         ({"max_attempts": 0}, "max_attempts 0"),
         ({"description": 7}, "description must be text"),
     ],

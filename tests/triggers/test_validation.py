@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import pytest
@@ -102,23 +103,20 @@ REFUSED = {
     "a payload that is a list": ({"payload": [1]}, "payload must be a JSON object, not list"),
     "a payload that is text": ({"payload": "{}"}, "payload must be a JSON object, not str"),
     "no payload": ({"payload": None}, "payload must be a JSON object, not NoneType"),
-    "NaN in the payload": ({"payload": {"a": math.nan}}, "payload is not JSON: Out of range float"),
-    "infinity deep in the payload": ({"payload": {"a": [{"b": -math.inf}]}}, "payload is not JSON: Out of range float"),
-    "a key that is a number": ({"payload": {"a": {1: 2}}}, "key 1 at payload.a is not text"),
-    "a key that is None": ({"payload": {None: 2}}, "key None at payload is not text"),
-    "bytes": ({"payload": {"a": {"b": [0, b"x"]}}}, "bytes at payload.a.b[1] is not a JSON value"),
-    "a datetime": ({"payload": {"when": datetime(2026, 1, 1, tzinfo=UTC)}}, "datetime at payload.when is not"),
-    "a set": ({"payload": {"a": {1}}}, "set at payload.a is not a JSON value"),
-    "an object": ({"payload": {"a": object()}}, "object at payload.a is not a JSON value"),
-    "a complex number": ({"payload": {"a": 1j}}, "complex at payload.a is not a JSON value"),
-    "a lone surrogate in a value": ({"payload": {"a": ["\ud83d"]}}, "payload holds a lone surrogate"),
-    "a lone surrogate in a key": ({"payload": {"\udc00": 1}}, "payload holds a lone surrogate"),
-    "two halves that Python does not join": ({"payload": {"a": "\ud83d\ude00"}}, "payload holds a lone surrogate"),
-    "33 levels": ({"payload": make_nested(33)}, "payload is not JSON: deeper than 32 levels at payload.a"),
-    "a payload that holds itself": ({"payload": make_circular()}, "deeper than 32 levels"),
+    "NaN in the payload": ({"payload": {"a": math.nan}}, "payload.a is NaN"),
+    "infinity deep in the payload": ({"payload": {"a": [{"b": -math.inf}]}}, "payload.a[0].b is infinite"),
+    "a key that is a fraction": ({"payload": {"a": {1.5: 2}}}, "payload.a: key 1.5 is not text"),
+    "two keys that become one": ({"payload": {"a": {1: 2, "1": 3}}}, 'payload.a: two keys become "1"'),
+    "a key that is None": ({"payload": {None: 2}}, "payload: key None is not text"),
+    "an object": ({"payload": {"a": {"b": [0, object()]}}}, "payload.a.b[1]: object is not JSON"),
+    "a function": ({"payload": {"a": {len}}}, "payload.a[...]: builtin_function_or_method is not JSON"),
+    "a lone surrogate in a value": ({"payload": {"a": ["\ud83d"]}}, "payload.a[0] holds a lone surrogate"),
+    "a lone surrogate in a key": ({"payload": {"\udc00": 1}}, 'payload: key "\\udc00" holds a lone surrogate'),
+    "33 levels": ({"payload": make_nested(33)}, "payload is deeper than 32 levels at payload.a"),
+    "a payload that holds itself": ({"payload": make_circular()}, "payload.me holds itself"),
     "10,001 keys": ({"payload": {str(n): n for n in range(10_001)}}, "more than 10,000 keys"),
     "10,001 keys in all": ({"payload": {"a": [{str(n): n} for n in range(10_000)]}}, "more than 10,000 keys"),
-    "an integer of 5,000 digits": ({"payload": {"a": HUGE}}, "payload is not JSON: Exceeds the limit"),
+    "an integer of 5,000 digits": ({"payload": {"a": HUGE}}, "payload.a has thousands of digits"),
 }
 
 
@@ -324,7 +322,9 @@ def test_any_mapping_is_accepted_or_refused_without_a_crash(payload):
         text = payload_text(payload, LIMIT)
     except InvalidInput:
         return
-    assert json.loads(text) == payload
+    assert json.loads(text) == {
+        str(key): b64encode(value).decode() if isinstance(value, bytes) else value for key, value in payload.items()
+    }
 
 
 @given(st.integers() | st.floats() | st.datetimes(timezones=st.just(UTC)) | st.datetimes())
@@ -338,5 +338,5 @@ def test_any_moment_is_accepted_as_a_finite_time_or_refused(at):
 
 
 def test_payload_of_the_deepest_recursion_is_refused_without_a_crash():
-    with pytest.raises(InvalidInput, match="deeper than 32"):
+    with pytest.raises(InvalidInput, match="deeper than"):
         payload_text(make_nested(sys.getrecursionlimit() * 2), LIMIT)

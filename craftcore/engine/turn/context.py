@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.act import act
@@ -27,7 +27,9 @@ from craftcore.registry.executor import Executor
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.serialization.arguments import Duration, Moment, require_whole_number
+from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
+from craftcore.serialization.readable_types import require_type
 from craftcore.tasks.alternatives import First
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.backoff import RetryPolicy
@@ -38,9 +40,12 @@ if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare T
     from typing_extensions import TypeVar as TypeVarWithDefault
 
     S = TypeVarWithDefault("S", default=Any)
+    E = TypeVarWithDefault("E", default=Any)
 else:
     S = TypeVar("S")
+    E = TypeVar("E")
 T = TypeVar("T")
+D = TypeVar("D")
 P = ParamSpec("P")
 Arguments = TypeVarTuple("Arguments")
 
@@ -211,27 +216,43 @@ class RecordedCalls:
         return await act(self._turn, action, key, arguments)
 
 
-class TaskContext(RecordedCalls, Generic[S]):
+class TaskContext(RecordedCalls, Generic[S, E]):
     """First argument of a workflow declared as `async def f(ctx, ...)`: its task, as far as it has come.
 
     A workflow is entered again after a crash, a wait or a retry, from its top; what the turn completed is not run again
-    but returned from the record. Annotate it as `TaskContext[State]` to have `state` as that type.
+    but returned from the record. Annotate it as `TaskContext[State]` to have `state` as that type, and as
+    `TaskContext[State, Payment]` to have `received` as one, too; `Payment | None` where a time may end the wait.
 
     state     the value that the last turn returned in `Continue(state)`; None in the first
     turn      the number of the turn, from 1
     attempt   the number of the attempt of this turn's trigger, from 1
     resume    why the turn is entered
-    received  the value of the event that this turn waited for with `Continue(on=…)`; None when its time came first
+    received  the value of the event that this turn waited for with `Continue(on=…)`; None when its time came first.
+              Raises InvalidInput for one that does not fit its type
     deadline  when this attempt is cancelled at the latest; None: never
     """
 
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            """Return the annotation: of the state alone, or of the state and of what is received."""
+            return super().__class_getitem__(types if isinstance(types, tuple) else (types, Any))
+
     def __init__(
-        self, run: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
+        self,
+        run: Attempt,
+        turn: Turn,
+        trigger: TriggerView,
+        *,
+        state: S | None,
+        received_type: Any = Any,
+        deadline_at: float | None,
     ) -> None:
         assert run.entry is not None, run.claim
         super().__init__(turn)
         self._entry = run.entry
         self.state: S | None = state
+        self._received_type = received_type
         self.trigger = trigger
         self.task_id = run.entry.task.id
         self.turn = run.entry.task.turn
@@ -241,9 +262,12 @@ class TaskContext(RecordedCalls, Generic[S]):
         self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
 
     @cached_property
-    def received(self) -> Any:
+    def received(self) -> E:
         wait = self._entry.received
-        return None if wait is None or wait.value_json is None else json.loads(wait.value_json)
+        value: Any = None
+        if wait is not None and wait.value_json is not None:
+            value = decode(wait.value_json, self._received_type, "ctx.received")
+        return cast("E", value)
 
     @cached_property
     def log(self) -> Any:
@@ -309,21 +333,51 @@ class TaskContext(RecordedCalls, Generic[S]):
             lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=moment.at, at_given=not moment.is_delay),
         )
 
+    @overload
+    async def wait_for(self, event: str, *, type: type[T], key: str | None = None) -> T: ...
+
+    @overload
+    async def wait_for(
+        self, event: str, *, type: type[T], timeout: Duration | None, key: str | None = None
+    ) -> T | None: ...
+
+    @overload
+    async def wait_for(
+        self, event: str, *, type: type[T], timeout: Duration | None, default: D, key: str | None = None
+    ) -> T | D: ...
+
+    @overload
+    async def wait_for(
+        self,
+        event: str,
+        *,
+        type: Any = ...,
+        timeout: Duration | None = None,
+        default: Any = None,
+        key: str | None = None,
+    ) -> Any: ...
+
     @track_await("ctx.wait_for")
     async def wait_for(
         self,
         event: str,
         *,
+        type: Any = Any,
         timeout: Duration | None = None,
         default: Any = None,
         key: str | None = None,
     ) -> Any:
-        """Suspend the turn until the event is signalled to this task; what it brought. `default` after `timeout`.
+        """Suspend the turn until the event is signalled to this task; what it brought, converted to `type`. `default`
+        after `timeout`.
 
         Events that arrive before the wait are kept, in order. The event "message" is a message to the task.
+        Raises InvalidInput for a value that does not fit `type`, and for a type that JSON cannot become: then nothing
+        is waited for.
         """
         if not is_name(event):
             raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        what = f"the value of event {event}"
+        reader = require_type(type, what)
         wait = await self._turn.wait_or_suspend(
             "wait_for",
             key,
@@ -331,7 +385,7 @@ class TaskContext(RecordedCalls, Generic[S]):
                 name=name, kind=WaitKind.EVENT, event=event, due_at=self._moment_after("ctx.wait_for: timeout", timeout)
             ),
         )
-        return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
+        return default if wait.resolved_by is ResolvedBy.TIMER else decode(wait.value_json or "null", reader, what)
 
     @track_await("ctx.wait_any")
     async def wait_any(self, alternatives: Mapping[str, Alternative], *, key: str | None = None) -> First:

@@ -15,7 +15,8 @@ from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.serialization.arguments import Duration, show_value
 from craftcore.serialization.canonical import canonicalize
-from craftcore.serialization.decode import decode, readable_type
+from craftcore.serialization.decode import decode
+from craftcore.serialization.readable_types import decode_as
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.derived_ids import can_be_used_again, derive_id
@@ -30,7 +31,7 @@ async def emit_recorded(
 ) -> Emitted:
     """Accept a trigger, once per key, or place among the keyless, in a turn."""
     identity = turn.next_ordinal("emit", key)
-    digest = digest_of([workflow, payload, options])
+    digest = digest_of([workflow, payload, options], with_pydantic=True)
     if identity in turn.memo:
         return find_emitted(turn, identity, digest)
     spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
@@ -148,7 +149,7 @@ def child_result(child: Child, wait: Wait, type: Any) -> Any:
     """Return the result that the end of a child brought, converted to `type`. Raises ChildFailed."""
     ending = _decode_end(wait.value_json or "null")
     if ending.status == TaskStatus.DONE:
-        return decode(bytes(ending.result).decode(), readable_type(type), f"the result of child {child.id}")
+        return decode_as(bytes(ending.result).decode(), type, f"the result of child {child.id}")
     error = ending.error or {}
     raise ChildFailed(
         f"child {child.id} ({child.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
@@ -173,12 +174,13 @@ async def start_child(
         raise InvalidInput(f"on_parent_end {show_value(on_parent_end)} must be one of {', '.join(choices)}")
     identity = turn.next_ordinal("start_child", key)
     ends = on_parent_end == "cancel"
-    digest = digest_of([workflow, payload, options, on_parent_end] if ends else [workflow, payload, options])
+    given = [workflow, payload, options, on_parent_end] if ends else [workflow, payload, options]
+    digest = digest_of(given, with_pydantic=True)
     if identity in turn.memo:
         return Child(turn, find_emitted(turn, identity, digest).id, workflow)
     id = _id_at(turn, identity)
-    given = {} if payload is None else payload
-    spec = replace(TriggerSpec(workflow=workflow, payload=given, **options), id=id, task_id=id)
+    spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
+    spec = replace(spec, id=id, task_id=id)
     no_deadline = None  # it counts from its first start
     child = NewTask(
         id, workflow, spec.session_id, None, turn.task.id, id, spec.max_attempts, no_deadline, ends_with_parent=ends

@@ -31,8 +31,9 @@ from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
-from craftcore.serialization.decode import encode_roundtrip, is_async
+from craftcore.serialization.annotations import is_async
 from craftcore.serialization.encode import encode
+from craftcore.serialization.roundtrip import encode_roundtrip
 from craftcore.serialization.untrusted import (
     MESSAGE_LIMIT,
     is_awaitable,

@@ -25,10 +25,12 @@ from craftcore.failpoints import Failpoint, hit
 from craftcore.log import get_logger
 from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
 from craftcore.registry.executor import Executor, find_executor_mistake
+from craftcore.serialization.annotations import is_async, may_return_awaitable, return_type
 from craftcore.serialization.arguments import Duration, seconds, show_value
 from craftcore.serialization.canonical import canonicalize
-from craftcore.serialization.decode import decode, encode_roundtrip, is_async, may_return_awaitable, return_type
+from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
+from craftcore.serialization.roundtrip import encode_roundtrip
 from craftcore.serialization.untrusted import is_awaitable, safe_isinstance
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.backoff import RetryPolicy
@@ -49,7 +51,10 @@ class Step:
         self.name = name
         self.key = key
         self.identity = turn.claim_identity("step", name, key)
-        self._type = return_type(fn)
+        try:
+            self._type = return_type(fn)
+        except TypeError as error:
+            raise InvalidInput(f"step {name} was not run: {error}") from error
         self._digest = digest_of(args)
         self._revision = 0
 
@@ -321,12 +326,16 @@ def milliseconds_since(began: float) -> float:
     return round((time.monotonic() - began) * 1000, 3)
 
 
-def digest_of(args: Sequence[Any]) -> str:
-    """Return what tells one call of a step from another: the arguments as JSON; of one that is not JSON, its type."""
+def digest_of(args: Sequence[Any], *, with_pydantic: bool = False) -> str:
+    """Return what tells one call of a step from another: the arguments as JSON; of one that is not JSON, its type.
+
+    A value that only pydantic writes counts by its type, so that the digest of a step is the same before pydantic is
+    installed and after. `with_pydantic` True: for calls that refuse such a value where it is not installed.
+    """
     if not args:
         return ""
     try:
-        text = encode(list(args), "args")
+        text = encode(list(args), "args", with_pydantic=with_pydantic)
     except InvalidInput:
         text = canonicalize([_json_argument(arg) for arg in args])
     return sha256(text.encode()).hexdigest()[:32]
@@ -334,6 +343,6 @@ def digest_of(args: Sequence[Any]) -> str:
 
 def _json_argument(arg: Any) -> str:
     try:
-        return encode(arg, "arg")
+        return encode(arg, "arg", with_pydantic=False)
     except InvalidInput:
         return f"<{type(arg).__module__}.{type(arg).__qualname__}>"

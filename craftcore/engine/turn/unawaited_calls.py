@@ -11,7 +11,7 @@ from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from craftcore.engine.failure import PLACE_LIMIT
-from craftcore.serialization.decode import AWAITABLE
+from craftcore.serialization.annotations import AWAITABLE
 from craftcore.serialization.untrusted import truncate_text
 
 KEPT = 64

@@ -12,6 +12,7 @@ from craftcore.engine.turn.questions import check_question
 from craftcore.engine.turn.turn import Turn, check_name
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.serialization.arguments import show_value
+from craftcore.serialization.readable_types import decode_as, require_type
 from craftcore.tasks.alternatives import Ask, Event, First, Timer
 from craftcore.tasks.model import NewWait, Wait, WaitKind
 
@@ -51,8 +52,9 @@ def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> New
     check_name("ctx.wait_any: alternative", chosen)
     own = f"{name}/{chosen}"
     match alternative:
-        case Event(name=event):
+        case Event(name=event, type=type_):
             check_name("event", event)
+            require_type(type_, _place_of(event))
             return NewWait(name=own, kind=WaitKind.EVENT, event=event, any_of=name)
         case Ask(question=question, options=options, by_message=by_message):
             asked = check_question(question, options, None, by_message)
@@ -71,4 +73,11 @@ def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> New
 def _value_of(alternative: Alternative, wait: Wait) -> Any:
     if isinstance(alternative, Child):
         return child_result(alternative, wait, Any)
-    return json.loads(wait.value_json or "null")
+    text = wait.value_json or "null"
+    if isinstance(alternative, Event):
+        return decode_as(text, alternative.type, _place_of(alternative.name))
+    return json.loads(text)
+
+
+def _place_of(event: str) -> str:
+    return f"the value of event {event}"

@@ -1,0 +1,75 @@
+"""The types that pydantic reads and writes, and msgspec does not. It is imported when such a type is met.
+
+craftcore does not depend on it. Where it is not installed, these types are refused.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import inspect
+import typing
+from functools import lru_cache
+from typing import Any
+
+CONFIG = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
+"""Bytes are base64 in our JSON, as msgspec has them; in that of pydantic they are UTF-8."""
+
+_READ_ONCE = (collections.abc.Iterable, collections.abc.Generator)
+"""pydantic makes an iterator of them."""
+
+
+class Adapter:
+    """Reads and writes values of one type. Raises TypeError for a type that pydantic does not know, or without it.
+
+    pydantic refuses a configuration for a class; inside a tuple of one item the class takes it over.
+    """
+
+    def __init__(self, kind: Any) -> None:
+        if (typing.get_origin(kind) or kind) in _READ_ONCE:
+            raise TypeError("it is read once: name a list")
+        try:
+            from pydantic import PydanticSchemaGenerationError, TypeAdapter
+        except ImportError as error:
+            raise TypeError("pydantic, which may read it, is not installed") from error
+        try:
+            self._adapter = TypeAdapter(tuple[kind], config=CONFIG)  # type: ignore[arg-type]
+            self._adapter.rebuild(raise_errors=True)
+        except PydanticSchemaGenerationError as error:
+            raise TypeError("pydantic does not read it either") from error
+        except Exception as error:  # a type of the user's describes itself, and may raise anything
+            raise TypeError(f"pydantic: {str(error).partition(chr(10))[0]:.200}") from error
+        known = inspect.signature(self._adapter.validate_json).parameters
+        self._names: dict[str, Any] = {name: True for name in ("by_alias", "by_name") if "by_name" in known}
+
+    def read(self, text: str) -> Any:
+        """Return the value of a JSON text. Raises pydantic's ValidationError, or what a type of the user's raises."""
+        return self._adapter.validate_json(f"[{text}]", **self._names)[0]
+
+    def write(self, value: Any) -> Any:
+        """Return a value in parts of JSON. Raises what pydantic raises for one that is not."""
+        [written] = self._adapter.dump_python((value,), mode="json", round_trip=True)
+        return written
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the type."""
+        whole = self._adapter.json_schema()
+        return {**whole["prefixItems"][0], "$defs": whole.get("$defs", {})}
+
+
+@lru_cache(maxsize=1024)
+def _make_adapter(kind: Any) -> Adapter | TypeError:
+    try:
+        return Adapter(kind)
+    except TypeError as error:
+        return error.with_traceback(None)
+
+
+def get_adapter(kind: Any) -> Adapter:
+    """Return the adapter of a type. Raises TypeError as Adapter does."""
+    try:
+        made = _make_adapter(kind)
+    except TypeError:  # it cannot be hashed
+        return Adapter(kind)
+    if isinstance(made, TypeError):
+        raise made
+    return made
