@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from craftcore.app import App
     from craftcore.async_producer import AsyncProducer
     from craftcore.config import Config
-    from craftcore.engine.turn.context import TaskContext
+    from craftcore.engine.turn.context import TaskContext, current
     from craftcore.engine.turn.emit import Child
     from craftcore.engine.turn.task_events import TaskEvent
     from craftcore.error_codes import ErrorCode
@@ -163,6 +163,7 @@ _HOMES = {
     "WorkUpdate": "craftcore.tasks.work_store",
     "WorkerDied": "craftcore.errors",
     "WriterDied": "craftcore.errors",
+    "current": "craftcore.engine.turn.context",
     "living_ui_key": "craftcore.triggers.sources",
     "memory_key": "craftcore.triggers.sources",
     "onboarding_key": "craftcore.triggers.sources",
@@ -258,6 +259,7 @@ __all__ = [
     "WorkUpdate",
     "WorkerDied",
     "WriterDied",
+    "current",
     "living_ui_key",
     "memory_key",
     "onboarding_key",

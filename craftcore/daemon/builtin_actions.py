@@ -28,9 +28,9 @@ def with_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -
     finally:
         for name in READY_MADE:
             if name not in workflows:
-                app.workflows.pop(name, None)
+                app.remove_workflow(name)
             if name not in actions:
-                app.actions.pop(name, None)
+                app.remove_action(name)
 
 
 def declare_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from craftcore.activities.model import OnUnknown
@@ -24,7 +25,8 @@ from craftcore.registry.workflow import (
 from craftcore.schedules.model import Declared, ScheduleSpec
 from craftcore.serialization.arguments import Duration, list_of, require_member, require_whole_number
 from craftcore.serialization.arguments import show_value as shown
-from craftcore.serialization.untrusted import message_of
+from craftcore.serialization.encode import describe_error
+from craftcore.serialization.untrusted import message_of, safe_repr
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
 from craftcore.triggers.model import NewTrigger, TriggerSource
 from craftcore.triggers.validation import NAME
@@ -47,8 +49,15 @@ class Registry:
         if router is not None and not callable(getattr(router, "route", None)):
             raise ConfigInvalid(f"App: router {shown(router)} must have a method `async def route(trigger, context)`")
         self.name, self.router = name, router
-        self.workflows: dict[str, Workflow] = {}
-        self.actions: dict[str, Action] = {}
+        self._workflows: dict[str, Workflow] = {}
+        self._actions: dict[str, Action] = {}
+        self.workflows: Mapping[str, Workflow] = MappingProxyType(self._workflows)
+        """The declared workflows by name. It can only be read."""
+        self.actions: Mapping[str, Action] = MappingProxyType(self._actions)
+        """The declared actions by name. It can only be read."""
+        self.checks: list[Callable[[], Iterable[str]]] = []
+        """Functions that `craftcore check` calls. Each returns sentences about what should be changed, which it prints
+        as warnings; none: all is well."""
         self.by_source: dict[str, str] = {}
         self.notified: dict[str, NotifiedWorkflow] = {}
         self.declared_schedules: dict[str, ScheduleSpec] = {}
@@ -186,7 +195,7 @@ class Registry:
             executor=executor,
             **read._asdict(),
         )
-        self.workflows[name] = workflow
+        self._workflows[name] = workflow
         self.by_source.update((source, name) for source in workflow.sources)
         return workflow
 
@@ -237,8 +246,28 @@ class Registry:
         """Declare an action, as `action` does, without the decorator. Raises ConfigInvalid."""
         if action.name in self.actions:
             raise ConfigInvalid(f"action {action.name} is declared twice")
-        self.actions[action.name] = action
+        self._actions[action.name] = action
         return action
+
+    def list_checks(self) -> list[str]:
+        """Return the sentences of `checks`, and one about each that fails."""
+        found: list[str] = []
+        for check in self.checks:
+            try:
+                found.extend(str(sentence) for sentence in check())
+            except Exception as error:
+                found.append(f"{safe_repr(check):.80} of app.checks failed: {describe_error(error)}")
+        return found
+
+    def remove_workflow(self, name: str) -> None:
+        """Forget the declaration of a workflow, if there is one."""
+        if (removed := self._workflows.pop(name, None)) is not None:
+            for source in removed.sources:
+                del self.by_source[source]
+
+    def remove_action(self, name: str) -> None:
+        """Forget the declaration of an action, if there is one."""
+        self._actions.pop(name, None)
 
     def policy_of(self, workflow: str | None) -> RetryPolicy:
         """Return the retry policy of a workflow, the default where it declares none or is unknown."""

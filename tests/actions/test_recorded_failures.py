@@ -47,7 +47,7 @@ async def first_failure(
     """Run a built-in workflow until its first attempt fails. Return its trigger and the error of its record."""
     app, config = App(), replace(Config(), **settings)
     declare_ready_made(app, config, os.environ)
-    app.workflows[workflow] = replace(app.workflows[workflow], retry=RetryPolicy(base=HOUR, cap=HOUR))
+    app._workflows[workflow] = replace(app.workflows[workflow], retry=RetryPolicy(base=HOUR, cap=HOUR))
     async with lab(app, folder, clock=VirtualClock()) as harness:
         emitted = await app.emit(workflow, payload)
         await harness.until(lambda: harness.trigger(emitted.id)["error_code"] is not None)

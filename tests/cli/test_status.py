@@ -356,6 +356,34 @@ async def ship(call): ...
 )
 
 
+CHECKED = """
+from craftcore import App
+
+app = App()
+
+def find_wide_tools():
+    yield "tool search may write, and is no action"
+    yield "tool mail may write, and is no action"
+
+def fail():
+    raise LookupError("no tools")
+
+app.checks += [find_wide_tools, fail, lambda: ()]
+"""
+
+
+def test_check_prints_the_sentences_of_the_checks_of_an_app(tmp_path):
+    (tmp_path / "app.py").write_text(CHECKED)
+
+    found = craftcore(tmp_path, "--json", "check", "app:app")
+
+    assert (found.code, found.json["ok"]) == (0, True)
+    first, second, failed = found.json["warnings"]
+    assert (first, second) == ("tool search may write, and is no action", "tool mail may write, and is no action")
+    assert failed.startswith("<function fail at 0x")
+    assert failed.endswith("> of app.checks failed: LookupError: no tools")
+
+
 def test_check_warns_of_an_action_without_an_irreversible_setting(tmp_path):
     (tmp_path / "app.py").write_text(ACTIONS)
 

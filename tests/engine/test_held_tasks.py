@@ -69,11 +69,11 @@ async def wait_in_old_app(folder: Path) -> tuple[str, str]:
 
 
 def omit_brief(app: App) -> None:
-    del app.workflows["brief"]
+    app.remove_workflow("brief")
 
 
 def redeclare_brief(app: App, fn: Callable[..., Any]) -> None:
-    del app.workflows["brief"]
+    app.remove_workflow("brief")
     app.declare("brief", fn)
 
 
@@ -106,7 +106,7 @@ def drop_ctx(app: App) -> None:
 
 
 def omit_action(app: App) -> None:
-    del app.actions["paper.print"]
+    app.remove_action("paper.print")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ async def test_held_task_keeps_the_first_held_time_over_several_starts(tmp_path:
 async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_path: Path) -> None:
     _, chat = await wait_in_old_app(tmp_path)
     app = build_old_app()
-    del app.workflows["chat"]
+    app.remove_workflow("chat")
 
     @app.workflow("chat")
     async def chat_on(ctx: TaskContext[Total]) -> None: ...
@@ -269,7 +269,7 @@ async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_p
     with Producer(tmp_path / "agent.db") as producer:
         fresh = producer.emit("chat").id
     app = build_old_app()
-    del app.workflows["chat"]
+    app.remove_workflow("chat")
     async with lab(app, tmp_path) as harness:
         assert (await harness.settled(fresh))["error_code"] == "CAPABILITY_NOT_FOUND"
         assert harness.rows("SELECT * FROM task_holds") == []

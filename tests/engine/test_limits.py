@@ -546,7 +546,7 @@ async def test_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp
 async def assert_limits_hold_under_stress(folder: Path, seed: int, triggers: int) -> None:
     def limit(app: App) -> None:
         for name, limits in LIMITED.items():
-            app.workflows[name] = replace(app.workflows[name], **limits)
+            app._workflows[name] = replace(app.workflows[name], **limits)
 
     await stress(folder, seed, triggers, limit)
     for name, limits in LIMITED.items():

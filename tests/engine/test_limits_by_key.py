@@ -647,7 +647,7 @@ async def test_key_limits_are_not_exceeded_under_heavy_stress_and_counts_balance
 async def assert_limits_hold_under_stress(folder: Path, seed: int, triggers: int) -> None:
     def limit(app: App) -> None:
         for name, limits in LIMITED.items():
-            app.workflows[name] = replace(app.workflows[name], **limits)
+            app._workflows[name] = replace(app.workflows[name], **limits)
 
     await stress(folder, seed, triggers, limit)
     checked = 0

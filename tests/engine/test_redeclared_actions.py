@@ -182,7 +182,7 @@ async def test_keyed_step_of_a_failed_agent_is_known_to_the_fallback_agent(tmp_p
             return await ctx.act("pay", key="rent", to="ada")
 
         app = build_app(provider, first, irreversible=irreversible)
-        del app.workflows["pay"]
+        app.remove_workflow("pay")
         app.declare("pay", first, fallback=["second"])
         app.declare("second", second)
         return app

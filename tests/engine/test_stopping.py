@@ -242,7 +242,7 @@ async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(
         harness.end_time()
         await harness.until(lambda: any(run.on_shutdown for run in harness.engine.consumer.running.values()))
         assert harness.trigger(emitted.id)["status"] == "CLAIMED"
-        app.workflows["unstoppable"] = replace(
+        app._workflows["unstoppable"] = replace(
             app.workflows["unstoppable"], timeout=None
         )  # the second attempt may be slow to begin
         gate.set()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import craftcore
 from craftcore import Continue, Fail, Retry, Snooze, TriggerView
 
 MAIN = os.getpid()
@@ -247,3 +248,7 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def find_current() -> object:
+    return craftcore.current()

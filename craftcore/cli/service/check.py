@@ -57,7 +57,7 @@ def check(session: Session, /, app: str | None) -> int:
     trigger that waits, or an operator's schedule, whose workflow is not declared would fail. An action whose name
     suggests that it cannot be taken back, without irreversible=True, is a warning. So is a machine whose time
     zone is not known. So is an act or a step that a live task has done under a key or name that its workflow does
-    not have any more.
+    not have any more. So is what a function in `app.checks` returns.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -163,7 +163,8 @@ def _warnings(named: str | None) -> list[str]:
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.declared_schedules import MARK_IT
 
-    return [f"action {name}: {MARK_IT}" for name in import_app(named).check_actions()]
+    app = import_app(named)
+    return [f"action {name}: {MARK_IT}" for name in app.check_actions()] + app.list_checks()
 
 
 def _schedules(session: Session, named: str | None) -> str:

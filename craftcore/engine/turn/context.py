@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.changed_acts import refuse_done_act
 from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
@@ -250,6 +250,7 @@ class TaskContext(RecordedCalls, Generic[S, E]):
     ) -> None:
         assert run.entry is not None, run.claim
         super().__init__(turn)
+        turn.context = self
         self._entry = run.entry
         self.state: S | None = state
         self._received_type = received_type
@@ -429,3 +430,19 @@ class TaskContext(RecordedCalls, Generic[S, E]):
     def _moment_after(self, what: str, seconds: Duration | None) -> float | None:
         """Return the moment that many seconds from now; None for None."""
         return None if seconds is None else self._turn.moment_after(what, seconds)
+
+
+def current() -> TaskContext[Any, Any] | None:
+    """Return the TaskContext of the running turn, for code that its workflow calls without passing `ctx` on: a tool of
+    an agent, a client deep in a library. The functions of steps and actions and the asyncio tasks of a turn have it,
+    too.
+
+    None outside of a turn: in a workflow without `ctx`, in a program that only emits, in a worker process, and once the
+    turn is over.
+    """
+    attempt = CURRENT.get()
+    turn = attempt.turn if isinstance(attempt, Attempt) else None
+    if not isinstance(turn, Turn) or turn.is_over:
+        return None
+    context: TaskContext[Any, Any] | None = turn.context
+    return context

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
@@ -88,6 +88,8 @@ class Turn(TurnState):
             attempt.claim.starts > 1 or entry.resume is Resume.RESUME or not entry.waits.keys() <= {CONTINUED}
         )
         """Code ran in this turn before: in an attempt that is over, or up to a wait."""
+        self.context: Any = None
+        """The TaskContext by which its code makes these calls."""
         self._own_task = services.loop.get_current_task()
         self.places = ActPlaces()
         self._taken: set[str] = set()
