@@ -13,10 +13,9 @@ from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
 from craftcore.cli.short_ids import ID_DIGITS, shorten_cells
 from craftcore.errors import RowInvalid
-from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
+from craftcore.storage.damaged_rows import Damaged, list_damaged, map_rows, row_document
 
 Entry = TypeVar("Entry")
-Words = TypeVar("Words")
 
 NAMED = 20
 
@@ -34,25 +33,14 @@ def print_list(
 ) -> int:
     """Print a table, or an array. Return the exit code. `key`: the attribute that names an entry. `beside`: related
     rows, some of them perhaps damaged. `digits`: of the ids in the table."""
-    damaged = [one for one in beside if isinstance(one, Damaged)]
-    entries: list[Any] = []
-    for one in found:
-        entry = (
-            one
-            if isinstance(one, Damaged)
-            else _read_words(one, document_of if session.json else cells, key, session.json)
-        )
-        if isinstance(entry, Damaged):
-            damaged.append(entry)
-            entry = damaged_document(entry) if session.json else _damaged_row(entry, len(columns))
-        elif not session.json:
-            entry = shorten_cells(list(entry), digits)
-        entries.append(entry)
+    shown: list[Any]
     if session.json:
-        session.out.document(entries)
+        shown = map_rows(found, lambda one: _require_json(document_of(one)), key=key)
+        session.out.document([row_document(one, dict) for one in shown])
     else:
-        session.out.table(columns, entries)
-    return say_damaged(session, damaged)
+        shown = map_rows(found, lambda one: shorten_cells(cells(one), digits), key=key)
+        session.out.table(columns, [_damaged_cells(one, len(columns)) for one in shown])
+    return say_damaged(session, list_damaged([*beside, *shown]))
 
 
 def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
@@ -66,18 +54,12 @@ def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
     return RowInvalid.exit_code if damaged else 0
 
 
-def _damaged_row(one: Damaged, columns: int) -> Sequence[object]:
-    return one.id, *[None] * (columns - 2), f"damaged: {one.wrong}"
+def _damaged_cells(one: Any, columns: int) -> Sequence[object]:
+    """Return the cells of a row; of a damaged one, its id and what is wrong with it."""
+    return (one.id, *[None] * (columns - 2), f"damaged: {one.wrong}") if isinstance(one, Damaged) else one
 
 
-def _read_words(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool) -> Words | Damaged:
-    """Return the words of an entry. Some damage shows only here: a word where a moment should be, an infinite number in
-    JSON."""
-
-    def words() -> Words:
-        found = tell(entry)
-        if as_json:
-            document_text(found)
-        return found
-
-    return try_read(getattr(entry, key), words)
+def _require_json(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document that can be printed. Some damage shows only here, such as an infinite number."""
+    document_text(document)
+    return document

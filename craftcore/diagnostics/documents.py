@@ -10,7 +10,7 @@ from craftcore.activities.model import Activity
 from craftcore.schedules.model import Schedule
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times
-from craftcore.storage.damaged_rows import Damaged, damaged_document
+from craftcore.storage.damaged_rows import Damaged, row_document
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, Wait
 from craftcore.tasks.turn_event_store import StreamRow
@@ -59,10 +59,8 @@ def task_document(task: Task) -> dict[str, Any]:
 
 def wait_document(waits: Sequence[Wait | Damaged]) -> dict[str, Any] | None:
     """Return the wait of a task, with its alternatives if it has any. None: the task does not wait."""
-    documents: list[dict[str, Any]] = [
-        damaged_document(wait)
-        if isinstance(wait, Damaged)
-        else add_iso_times({name: getattr(wait, name) for name in WAIT_KEYS})
+    documents = [
+        row_document(wait, lambda whole: add_iso_times({name: getattr(whole, name) for name in WAIT_KEYS}))
         for wait in waits
     ]
     if len(documents) > 1:

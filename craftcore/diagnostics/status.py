@@ -29,7 +29,7 @@ from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
-from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
+from craftcore.storage.damaged_rows import map_rows, row_document
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
@@ -251,8 +251,8 @@ def _doubt_document(reader: Reader) -> dict[str, Any]:
     count, oldest = ActivityListStore().count_in_doubt(reader)
     if oldest is None:
         return {"count": count, "oldest": None}
-    read = oldest if isinstance(oldest, Damaged) else try_read(oldest.key, lambda: activity_document(oldest))
-    return {"count": count, "oldest": damaged_document(read) if isinstance(read, Damaged) else read}
+    [read] = map_rows([oldest], activity_document, key="key")
+    return {"count": count, "oldest": row_document(read, dict)}
 
 
 def _disk_document(path: Path) -> dict[str, int | None] | None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
-from craftcore.storage.damaged_rows import Damaged, damaged_document, omit_damaged, read_rows, try_read
+from craftcore.storage.damaged_rows import Damaged, list_damaged, map_rows, omit_damaged, read_rows, row_document
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
@@ -110,10 +111,7 @@ def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
             "failed": read_rows(reader, FAILED, add_iso_times, key="error", since=status["now"] - LATELY, limit=SHOWN),
             "dead_letters": read_rows(reader, DEAD, add_iso_times, key="error", dead_max=DEAD_MAX, limit=SHOWN),
         }
-        queue = {
-            name: [damaged_document(one) if isinstance(one, Damaged) else one for one in rows]
-            for name, rows in found.items()
-        }
+        queue = {name: [row_document(one, dict) for one in rows] for name, rows in found.items()}
         queue |= split_claimed(queue["running"], status)
         ended = reader.fetch_value(ENDED) or 0
         since = ended if before is None else before.ended
@@ -128,7 +126,7 @@ def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
                 "failed": queue["failed"],
                 "dead_letters": queue["dead_letters"],
             },
-            damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],
+            damaged=list_damaged(chain.from_iterable(found.values())),
             ended=ended,
             failed=reader.fetch_value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
         )
@@ -153,16 +151,15 @@ def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
         for (priority,) in list(reader.fetch_tuples(PRIORITIES))
     ]
     lines.append(read_rows(reader, NEXT_SCHEDULES, add_iso_times, limit=SHOWN))
-    damaged = [row for line in lines for row in line if isinstance(row, Damaged)]
-    whole = map(omit_damaged, lines)
-    found: list[dict[str, Any] | Damaged] = [*damaged, *heapq.merge(*whole, key=itemgetter("due_at"))]
+    whole = heapq.merge(*map(omit_damaged, lines), key=itemgetter("due_at"))
+    found: list[dict[str, Any] | Damaged] = [*list_damaged(chain.from_iterable(lines)), *whole]
     return found[:SHOWN]
 
 
 def _inbox(reader: Reader) -> list[dict[str, Any] | Damaged]:
     names = ("id", "task_id", "workflow", "kind", "question", "created_at", "expires_at")
 
-    def to_document(question: Question) -> dict[str, Any] | Damaged:
-        return try_read(question.id, lambda: add_iso_times({name: getattr(question, name) for name in names}))
+    def to_document(question: Question) -> dict[str, Any]:
+        return add_iso_times({name: getattr(question, name) for name in names})
 
-    return [one if isinstance(one, Damaged) else to_document(one) for one in QuestionStore().open_ones(reader, SHOWN)]
+    return map_rows(QuestionStore().open_ones(reader, SHOWN), to_document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from craftcore.schedules.model import FireCause, Occurrence, Outcome
@@ -133,13 +134,13 @@ class OccurrenceEndStore:
     def list_lines(
         self, tx: Reader, schedule_id: str, limit: int, *, before: int = ALL_LINES
     ) -> list[AccountLine | Damaged]:
-        """Return the newest lines of the account below that `seq`, newest first. Damaged ones come last."""
+        """Return the newest lines of the account below that `seq`, newest first."""
         found: list[AccountLine | Damaged]
         try:
             found = [_line_of(*values) for values in tx.fetch_tuples(LINES, (schedule_id, before, limit))]
         except UNREADABLE:
             found = read_rows(tx, LINES, line_of, key="seq", id=schedule_id, limit=limit, before=before)
-        return sorted(found, key=lambda one: -1 if isinstance(one, Damaged) else one.seq, reverse=True)
+        return sorted(found, key=attrgetter("seq"), reverse=True)
 
     def find_daemon_start(self, tx: Reader, trigger_id: str) -> float | None:
         """Return when the daemon started that began the first attempt of a trigger; None when nothing tells any

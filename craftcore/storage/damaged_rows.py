@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from craftcore.errors import UnreadableRow
 from craftcore.storage.transaction import Reader, Row
 
 Model = TypeVar("Model")
+Other = TypeVar("Other")
 
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
 """The exceptions of reading a damaged row. Text that is not UTF-8 is a ValueError."""
 
 
 class Damaged(NamedTuple):
-    """A row that cannot be decoded. `id`: bad bytes as escapes; None: the id is unknown."""
+    """A row that cannot be decoded. `id`: bad bytes as escapes; None: the id is unknown. `seq`: its number, if it was
+    read."""
 
     id: str | None
     wrong: str
+    seq: int | None = None
 
 
 def read_rows(
@@ -36,22 +39,27 @@ def read_rows(
         return [_read_row(row, model, key) for row in tx.fetch_all_as_bytes(sql, **params)]
 
 
-def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
+def try_read(id: str | None, read: Callable[[], Model], seq: int | None = None) -> Model | Damaged:
     """Return what `read` makes of a row, or what is wrong with that row."""
     try:
         return read()
     except UNREADABLE as error:
-        return Damaged(id, describe_damage(error))
+        return Damaged(id, describe_damage(error), seq)
+
+
+def map_rows(
+    rows: Iterable[Model | Damaged], make: Callable[[Model], Other | Damaged], *, key: str = "id"
+) -> list[Other | Damaged]:
+    """Return what `make` returns for each row, in their order. Damaged rows stay as they are, and a row for which
+    `make` fails becomes one. `key`: the attribute that names a row."""
+    return [row if isinstance(row, Damaged) else try_read(getattr(row, key), partial(make, row)) for row in rows]
 
 
 def require_readable(rows: list[Model | Damaged]) -> list[Model]:
     """Return the rows when all are readable. Raises UnreadableRow when one is damaged."""
-    ones: list[Model] = []
-    for one in rows:
-        if isinstance(one, Damaged):
-            raise UnreadableRow(f"{one.id}: {one.wrong}")
-        ones.append(one)
-    return ones
+    for one in list_damaged(rows):
+        raise UnreadableRow(f"{one.id}: {one.wrong}")
+    return omit_damaged(rows)
 
 
 def omit_damaged(rows: Iterable[Model | Damaged]) -> list[Model]:
@@ -59,9 +67,14 @@ def omit_damaged(rows: Iterable[Model | Damaged]) -> list[Model]:
     return [row for row in rows if not isinstance(row, Damaged)]
 
 
-def damaged_document(row: Damaged) -> dict[str, str | None]:
-    """Return the JSON document of a damaged row."""
-    return {"id": row.id, "damaged": row.wrong}
+def list_damaged(rows: Iterable[object]) -> list[Damaged]:
+    """Return the damaged ones of these rows."""
+    return [row for row in rows if isinstance(row, Damaged)]
+
+
+def row_document(row: Model | Damaged, make: Callable[[Model], Other]) -> Other | dict[str, Any]:
+    """Return the JSON document of a row: what `make` returns, or that of a damaged row."""
+    return {"id": row.id, "damaged": row.wrong} if isinstance(row, Damaged) else make(row)
 
 
 def describe_damage(error: BaseException) -> str:
@@ -134,5 +147,5 @@ def readable_value(value: Any) -> Any:
 def _read_row(row: Row, model: Callable[[Row], Model], key: str) -> Model | Damaged:
     id = None if row[key] is None else str(readable_value(row[key]))
     if wrong := invalid_text(row):
-        return Damaged(id, wrong)
-    return try_read(id, lambda: model({name: readable_value(value) for name, value in row.items()}))
+        return Damaged(id, wrong, row.get("seq"))
+    return try_read(id, lambda: model({name: readable_value(value) for name, value in row.items()}), row.get("seq"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
+from craftcore.storage.damaged_rows import Damaged, Model
 from craftcore.storage.transaction import Reader
 
 ROWS = 20_000
@@ -23,6 +24,13 @@ class RowSpan(NamedTuple):
     before: int
     oldest_at: float | None
     next_before: int | None
+
+
+class RowPage(NamedTuple, Generic[Model]):
+    """Some of the rows that match, newest first. `span`: the rows that were looked at; None: there was no filter."""
+
+    rows: list[Model | Damaged]
+    span: RowSpan | None
 
 
 def find_span(tx: Reader, table: str, moment: str, before: int | None) -> RowSpan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.storage.damaged_rows import Damaged, read_rows
-from craftcore.storage.row_spans import NO_BOUND, RowSpan, find_span
+from craftcore.storage.row_spans import NO_BOUND, RowPage, find_span
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import task_of
@@ -29,13 +29,6 @@ class TaskFilter(NamedTuple):
     status: str | None = None
     workflow: str | None = None
     session_id: str | None = None
-
-
-class TaskPage(NamedTuple):
-    """Some of the rows that match, newest first. `span`: the rows that were looked at; None: there was no filter."""
-
-    rows: list[Task | Damaged]
-    span: RowSpan | None
 
 
 class TaskLists:
@@ -74,13 +67,13 @@ class TaskLists:
             limit=limit,
         )
 
-    def list_page(self, tx: Reader, those: TaskFilter, limit: int, before: int | None = None) -> TaskPage:
+    def list_page(self, tx: Reader, those: TaskFilter, limit: int, before: int | None = None) -> RowPage[Task]:
         """Return the newest tasks that match, with a `seq` below `before`. A filter looks at a span of rows only."""
         span = None if those == TaskFilter() else find_span(tx, "tasks", "created_at", before)
         end = NO_BOUND if before is None else before
         after = 0 if span is None else span.after
         rows = read_rows(tx, PAGE, task_of, after=after, before=end, limit=limit, **those._asdict())
-        return TaskPage(rows, span)
+        return RowPage(rows, span)
 
     def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
         """Return the tasks that this one started, the first first. Older ones than this are not visited."""

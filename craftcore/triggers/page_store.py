@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
-from craftcore.storage.row_spans import NO_BOUND, RowSpan, find_span
+from craftcore.storage.row_spans import NO_BOUND, RowPage, find_span
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.store import trigger_of
@@ -66,13 +66,6 @@ class TriggerFilter(NamedTuple):
     schedule_id: str | None = None
 
 
-class TriggerPage(NamedTuple):
-    """Some of the rows that match, newest first. `span`: the rows that were looked at; None: there was no filter."""
-
-    rows: list[Trigger | Damaged]
-    span: RowSpan | None
-
-
 class DeadGroup(NamedTuple):
     """The dead letters of one error, among the newest."""
 
@@ -85,13 +78,13 @@ class DeadGroup(NamedTuple):
 class TriggerPageStore:
     """Rows of `triggers`, a page at a time. Holds nothing."""
 
-    def list_page(self, tx: Reader, those: TriggerFilter, limit: int, before: int | None = None) -> TriggerPage:
+    def list_page(self, tx: Reader, those: TriggerFilter, limit: int, before: int | None = None) -> RowPage[Trigger]:
         """Return the newest triggers that match, with a `seq` below `before`. A filter looks at a span of rows only."""
         span = None if those == TriggerFilter() else find_span(tx, "triggers", "created_at", before)
         end = NO_BOUND if before is None else before
         after = 0 if span is None else span.after
         rows = read_rows(tx, LIST, trigger_of, after=after, before=end, limit=limit, **those._asdict())
-        return TriggerPage(rows, span)
+        return RowPage(rows, span)
 
     def group_dead(self, tx: Reader, read: int = DEAD_READ) -> list[DeadGroup]:
         """Return the newest dead letters by error, the most frequent error first. The error of one without a code is

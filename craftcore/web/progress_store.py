@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.display import json_or_text
-from craftcore.storage.damaged_rows import Damaged, read_rows
+from craftcore.storage.damaged_rows import omit_damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 
 TASKS = """
@@ -32,7 +32,7 @@ class ProgressStore:
     def find_tasks(self, tx: Reader, ids: Sequence[str]) -> dict[str, RunningTask]:
         """Return the tasks of these triggers, by trigger. One without a task, or with a damaged one, is left out."""
         found = read_rows(tx, TASKS, _make_task, ids=canonicalize(list(ids)))
-        return {one.trigger_id: one for one in found if not isinstance(one, Damaged)}
+        return {one.trigger_id: one for one in omit_damaged(found)}
 
 
 def _make_task(row: Row) -> RunningTask:

@@ -10,7 +10,7 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from craftcore.schedules.store import schedule_of
-from craftcore.storage.damaged_rows import Damaged, read_rows
+from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 from craftcore.triggers.claim_candidate_store import PRIORITIES
 from craftcore.web.timeline import (
@@ -115,7 +115,7 @@ class TimelineStore:
         """Return what comes first, of schedules and triggers: each schedule once, and nothing that is late."""
         schedules = read_rows(tx, NEXT_SCHEDULES, _read_next, now=now, limit=limit)
         triggers = (self._enter_trigger(tx, row)[1] for row in self._list_triggers(tx, now, inf, limit))
-        found = [*(one for one in schedules if not isinstance(one, Damaged)), *triggers]
+        found = [*omit_damaged(schedules), *triggers]
         return sorted(found, key=attrgetter("at"))[:limit]
 
     def _schedule_lane(self, tx: Reader, begin: float) -> ScheduleLane:
@@ -125,10 +125,11 @@ class TimelineStore:
         found = read_rows(
             tx, SCHEDULES, lambda row: _expand_row(tuple(row.items()), begin), until=begin + SPAN, limit=READ
         )
-        entries = [entry for one in found if not isinstance(one, Band | Damaged) for entry in one]
-        bands = [one for one in found if isinstance(one, Band)]
+        whole: list[tuple[Entry, ...] | Band] = omit_damaged(found)
+        entries = [entry for one in whole if not isinstance(one, Band) for entry in one]
+        bands = [one for one in whole if isinstance(one, Band)]
         lane = make_lane("schedules", entries, begin, bands=bands, more=len(found) == READ)
-        made = ScheduleLane(begin, ahead, lane, [one for one in found if isinstance(one, Damaged)])
+        made = ScheduleLane(begin, ahead, lane, list_damaged(found))
         self._kept = None if made.damaged else made  # a repair by hand may leave these columns as they are
         return made
 

@@ -29,7 +29,7 @@ from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
 from craftcore.executions.statistics import statistics
 from craftcore.serialization.display import json_or_text
-from craftcore.storage.damaged_rows import Damaged, omit_damaged
+from craftcore.storage.damaged_rows import list_damaged, omit_damaged
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.workflow_names import bare_name
 
@@ -112,7 +112,7 @@ def inspect(
         session.out.document(statistics_document(many, limit))
     else:
         say_statistics(session.out, many, limit)
-    return say_damaged(session, [row for row in found if isinstance(row, Damaged)])
+    return say_damaged(session, list_damaged(found))
 
 
 def _print_record(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:

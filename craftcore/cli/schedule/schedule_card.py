@@ -24,7 +24,7 @@ from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Startup
 from craftcore.serialization.time_text import add_iso_times, clock_time
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import Damaged, omit_damaged
 from craftcore.storage.transaction import Row
 
 LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
@@ -51,7 +51,7 @@ class Shown:
 
 def print_schedules(session: Session, found: Sequence[Schedule | Damaged], latest: Mapping[str, Row | Damaged]) -> int:
     """Print the list, each with the last trigger that it fired. Return the exit code."""
-    marks = any(not isinstance(one, Damaged) and is_irreversible(one) for one in found)
+    marks = any(map(is_irreversible, omit_damaged(found)))
     return print_list(
         session,
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,

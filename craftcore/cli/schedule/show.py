@@ -29,7 +29,7 @@ from craftcore.schedules.model import Occurrence, ScheduleStatus
 from craftcore.schedules.occurrence_store import TRIGGER_STATUS, AccountStore
 from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.time_text import add_iso_times
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, omit_damaged, try_read
 from craftcore.storage.transaction import Reader, Row
 
 
@@ -52,7 +52,7 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
     with core.reading() as reader:
         found = ScheduleStore().list_all(reader, removed=removed, limit=limit + 1)
         holds = schedules_held_text(reader, core.clock.now())
-        latest = {one.id: _latest_row(reader, one.id) for one in found if not isinstance(one, Damaged)}
+        latest = {one.id: _latest_row(reader, one.id) for one in omit_damaged(found)}
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]

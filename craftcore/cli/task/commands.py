@@ -20,7 +20,7 @@ from craftcore.diagnostics.documents import task_document, wait_document
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
 from craftcore.diagnostics.tasks.task_details import hold_reason, read_details, read_events
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import omit_damaged
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.wait_store import WaitStore
@@ -60,9 +60,9 @@ def list_(
         tasks = TaskLists().list_newest(
             reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
         )
-        held_by = {one.id: hold_reason(reader, one) for one in tasks if not isinstance(one, Damaged)}
+        held_by = {one.id: hold_reason(reader, one) for one in omit_damaged(tasks)}
         digits = count_digits(reader)
-        waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
+        waits = {one.id: WaitStore().look(reader, one.seq) for one in omit_damaged(tasks)}
     return print_list(
         session,
         LIST_COLUMNS,

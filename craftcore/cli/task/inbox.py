@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import click
 
 from craftcore.activities.model import Decision
@@ -18,7 +20,7 @@ from craftcore.diagnostics.text.question_text import SAID_MAX
 from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
-from craftcore.storage.damaged_rows import Damaged, damaged_document
+from craftcore.storage.damaged_rows import Damaged, list_damaged, row_document
 
 
 @click.group(cls=CommandGroup)
@@ -46,11 +48,9 @@ def list_(session: Session, /, limit: int) -> int:
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
-    damaged = [one for pair in found for one in pair if isinstance(one, Damaged)]
+    damaged = list_damaged(chain.from_iterable(found))
     if session.json:
-        session.out.document(
-            [damaged_document(one) if isinstance(one, Damaged) else question_document(one) for one, _ in found]
-        )
+        session.out.document([row_document(one, question_document) for one, _ in found])
         return say_damaged(session, damaged)
     for number, (question, task) in enumerate(found):
         if number:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged
 from craftcore.tasks.model import Task, Wait
 
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
@@ -14,8 +14,8 @@ LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until
 
 def task_row(task: Task, waits: Sequence[Wait | Damaged], held: str | None) -> tuple[object, ...]:
     """Return its row under LIST_COLUMNS."""
-    ends = [wait.due_at for wait in waits if isinstance(wait, Wait) and wait.due_at is not None]
-    until = "damaged" if any(isinstance(wait, Damaged) for wait in waits) else clock_time(min(ends)) if ends else None
+    ends = [wait.due_at for wait in omit_damaged(waits) if wait.due_at is not None]
+    until = "damaged" if list_damaged(waits) else clock_time(min(ends)) if ends else None
     return (
         task.id,
         clock_time(task.created_at),

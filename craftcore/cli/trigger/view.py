@@ -14,7 +14,7 @@ from craftcore.diagnostics.live_counts import are_claims_live, is_cut_off
 from craftcore.diagnostics.text.trigger_text import name_work, read_task, reason_text, task_summary
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.damaged_rows import Damaged, damaged_document
+from craftcore.storage.damaged_rows import Damaged, omit_damaged, row_document
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Task, TaskStatus
@@ -47,13 +47,13 @@ def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
 
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """Print a table, or an array, each trigger with its task. Return the exit code."""
-    tasks = {row.id: read_task(reader, row) for row in found if not isinstance(row, Damaged)}
+    tasks = {row.id: read_task(reader, row) for row in omit_damaged(found)}
     claims_live = are_claims_live(reader, session.path)
 
     def to_document(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
         document = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
-        return {**document, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
+        return {**document, "task": row_document(task, task_summary)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
         due, why = clock_time(row.due_at), reason_text(row, tasks[row.id], claims_live=claims_live)
@@ -69,8 +69,8 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 def say_done(session: Session, done: Sequence[Done], words: Callable[[Done], str]) -> None:
     """Print the changed triggers: a line each, a line for many, or an array."""
     if session.json:
-        documents = [damaged_document(row) if isinstance(row, Damaged) else trigger_document(row) for row in done]
-        session.out.document(documents)
+        rows: Sequence[Trigger | Damaged] = done
+        session.out.document([row_document(row, trigger_document) for row in rows])
         return
     if len(done) > ONE_LINE_EACH:
         for text, count in Counter(words(row) for row in done).items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.operations.triggers import OF_AN_ERROR_MAX
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import map_rows, omit_damaged
 from craftcore.triggers.page_store import DEAD_READ, TriggerPageStore
 from craftcore.web.actions.table import make_request
 from craftcore.web.links import change_query, read_filter, read_number
@@ -26,12 +26,12 @@ def show_dead(visit: Visit) -> Page:
         groups = store.group_dead(reader)
         found = store.list_dead(reader, SHOWN + 1, error=error, before=before)
     shown = found[:SHOWN]
-    last = next((row for row in reversed(shown) if not isinstance(row, Damaged)), None)
+    last = next(reversed(omit_damaged(shown)), None)
     has_more = len(found) > SHOWN and last is not None
     facts = {
         "groups": groups,
         "error": error,
-        "rows": [row if isinstance(row, Damaged) else (row, name_work(row.workflow, row.schedule_id)) for row in shown],
+        "rows": map_rows(shown, lambda row: (row, name_work(row.workflow, row.schedule_id))),
         "is_cut": sum(group.letters for group in groups) >= DEAD_READ,
         "read": DEAD_READ,
         "most": OF_AN_ERROR_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import ActivityStatus
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import Damaged, omit_damaged
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
@@ -19,6 +19,6 @@ def show_doubt(visit: Visit) -> Page:
     facts = {
         "count": count,
         "open": [one for one in found if isinstance(one, Damaged) or one.is_open],
-        "decided": [one for one in found if not isinstance(one, Damaged) and not one.is_open],
+        "decided": [one for one in omit_damaged(found) if not one.is_open],
     }
     return Page(template="doubt.html", title="In doubt", facts=facts)

@@ -8,7 +8,7 @@ from typing import Any
 from craftcore.diagnostics.due import explain_due
 from craftcore.diagnostics.starts import list_starts
 from craftcore.diagnostics.top import list_claimed, list_due_next, split_claimed
-from craftcore.storage.damaged_rows import Damaged, omit_damaged
+from craftcore.storage.damaged_rows import list_damaged, omit_damaged
 from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
 from craftcore.web.progress_store import ProgressStore, RunningTask
@@ -34,8 +34,8 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
     daemon, now = status["daemon"], visit.now
     with visit.reading() as reader:
         claimed, due_next = list_claimed(reader), list_due_next(reader)
-        claims = split_claimed(omit_damaged(claimed), status)
-        due = [row["id"] for row in due_next if not isinstance(row, Damaged) and is_due_trigger(row, now)]
+        claims, following = split_claimed(omit_damaged(claimed), status), omit_damaged(due_next)
+        due = [row["id"] for row in following if is_due_trigger(row, now)]
         rates = visit.rates.read(reader, now)
         tasks = ProgressStore().find_tasks(reader, [row["id"] for row in claims["running"]])
         starts = list_starts(reader, 1, runs=daemon["running"])
@@ -57,8 +57,8 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in claims["running"]],
         "cut_off": claims["cut_off"],
         "may_act": visit.may_act,
-        "damaged": [one for one in (*claimed, *due_next, *waiting) if isinstance(one, Damaged)],
-        "following": next((row for row in due_next if not isinstance(row, Damaged) and row["due_at"] > now), None),
+        "damaged": list_damaged([*claimed, *due_next, *waiting]),
+        "following": next((row for row in following if row["due_at"] > now), None),
         "waiting": omit_damaged(waiting),
         "rates": rates,
         "bars": draw_bars(rates.minutes),

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from craftcore.diagnostics.documents import event_document
 from craftcore.diagnostics.text.question_text import answer_deadline_text
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import QuestionStatus
 from craftcore.tasks.store import TaskStore
@@ -26,23 +26,21 @@ def show_question(visit: Visit) -> Answer:
     with visit.reading() as reader:
         question = find_question(reader, visit.path["id"])
         task = TaskStore().get_by_seq(reader, question.task_seq)
-        events = try_read(
-            None, lambda: [event_document(row) for row in MemoStore().list_newest(reader, task.id, EVENTS).rows]
-        )
+        events = try_read(None, lambda: _list_events(visit, reader, task.id))
     if question.activity_key is not None and question.status is QuestionStatus.OPEN:
         return Redirect(f"/activities/{quote(question.activity_key, safe='')}")
     facts = {
         "question": question,
         "task": task,
-        "events": events if isinstance(events, Damaged) else [_event_row(visit, row) for row in events],
+        "events": events,
         "is_open": question.status is QuestionStatus.OPEN,
         "deadline": answer_deadline_text(question, task, visit.now),
     }
     return Page(template="question.html", title=f"Question of {question.workflow}", facts=facts)
 
 
-def _read_events(reader: Reader, task_id: str) -> list[dict[str, Any]]:
-    return [event_document(row) for row in MemoStore().list_newest(reader, task_id, EVENTS).rows]
+def _list_events(visit: Visit, reader: Reader, task_id: str) -> list[dict[str, Any]]:
+    return [_event_row(visit, event_document(row)) for row in MemoStore().list_newest(reader, task_id, EVENTS).rows]
 
 
 def _event_row(visit: Visit, row: dict[str, Any]) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from craftcore.diagnostics.text.schedule_text import (
 )
 from craftcore.errors import NotFound, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
-from craftcore.schedules.occurrence_end_store import ALL_LINES, AccountLine, OccurrenceEndStore
+from craftcore.schedules.occurrence_end_store import ALL_LINES, OccurrenceEndStore
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.store import ScheduleStore
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.store import TriggerStore
@@ -113,8 +113,7 @@ def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> Ac
 
 def _read_account(reader: Reader, schedule: Schedule, limit: int, before: int = ALL_LINES) -> Account:
     found = OccurrenceEndStore().list_lines(reader, schedule.id, limit, before=before)
-    lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)]
-    return Account(lines, [line for line in found if isinstance(line, Damaged)])
+    return Account([mark_line(line, schedule) for line in omit_damaged(found)], list_damaged(found))
 
 
 def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:

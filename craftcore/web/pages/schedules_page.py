@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 from craftcore.diagnostics.conditions import schedules_held_findings
 from craftcore.diagnostics.text.schedule_text import next_firing
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, map_rows, try_read
 from craftcore.web.links import change_query
 from craftcore.web.page import Page
 from craftcore.web.pages.schedule_page import AccountStrip, read_strip
@@ -36,13 +35,12 @@ def show_schedules(visit: Visit) -> Page:
         found = ScheduleStore().list_page(reader, SHOWN + 1, after=after, removed=shows_removed)
         shown = found[:SHOWN]
         each = LINES_READ // max(1, len(shown))
-        rows: list[ScheduleRow | Damaged] = []
-        for one in shown:
-            if isinstance(one, Damaged):
-                rows.append(one)
-                continue
-            reading = try_read(one.id, partial(read_strip, reader, one, each, visit.now))
-            rows.append(ScheduleRow(one, next_firing(one), reading))
+
+        def describe(one: Schedule) -> ScheduleRow:
+            reading = try_read(one.id, lambda: read_strip(reader, one, each, visit.now))
+            return ScheduleRow(one, next_firing(one), reading)
+
+        rows = map_rows(shown, describe)
         holds = schedules_held_findings(reader, visit.now)
     facts = {
         "rows": rows,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.diagnostics.tasks.task_details import hold_reason
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import list_damaged, map_rows, omit_damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskFilter, TaskLists
-from craftcore.tasks.model import Task, TaskStatus, Wait
+from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.web.links import list_links, read_choice, read_filter, read_number
 from craftcore.web.page import Page
@@ -36,12 +36,11 @@ def show_tasks(visit: Visit) -> Page:
     with visit.reading() as reader:
         page = TaskLists().list_page(reader, those, SHOWN + 1, before)
         shown = page.rows[:SHOWN]
-        rows = [row if isinstance(row, Damaged) else _read_line(reader, row) for row in shown]
-    last = next((row.seq for row in reversed(shown) if not isinstance(row, Damaged)), None)
+        rows = map_rows(shown, lambda task: _read_line(reader, task))
     facts = {
         "rows": rows,
         "those": those,
-        **list_links(visit, page.span, before, last if len(page.rows) > SHOWN else None),
+        **list_links(visit, page.span, before, shown[-1].seq if len(page.rows) > SHOWN else None),
         "statuses": list(TaskStatus),
     }
     return Page(template="tasks.html", title="Tasks", facts=facts)
@@ -49,9 +48,9 @@ def show_tasks(visit: Visit) -> Page:
 
 def _read_line(reader: Reader, task: Task) -> TaskLine:
     waits = WaitStore().look(reader, task.seq) if task.status is TaskStatus.WAITING else []
-    ends = [wait.due_at for wait in waits if isinstance(wait, Wait) and wait.due_at is not None]
+    ends = [wait.due_at for wait in omit_damaged(waits) if wait.due_at is not None]
     held = hold_reason(reader, task)
     reason = f"held: {held}" if held is not None else task.error_message or task.reason
-    if any(isinstance(wait, Damaged) for wait in waits):
+    if list_damaged(waits):
         reason = "its wait is damaged"
     return TaskLine(task, min(ends, default=None), reason)

@@ -12,7 +12,6 @@ from craftcore.diagnostics.text.trigger_text import name_work, read_task, task_s
 from craftcore.errors import NotFound
 from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.storage.damaged_rows import Damaged, readable_value, try_read
-from craftcore.storage.transaction import Row
 from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
@@ -84,7 +83,3 @@ def list_actions(trigger: Trigger) -> list[str]:
             return ["dead requeue", "dead discard"] if is_reported else ["dead requeue"]
         case _:
             return []
-
-
-def _readable_header(row: Row) -> Row:
-    return {name: readable_value(value) for name, value in row.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.diagnostics.text.trigger_text import name_work, read_task, reason_text
-from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.damaged_rows import map_rows
 from craftcore.triggers.model import Trigger, TriggerSource, TriggerStatus
 from craftcore.triggers.page_store import TriggerFilter, TriggerPageStore
 from craftcore.web.links import list_links, read_choice, read_filter, read_number
@@ -28,18 +28,16 @@ def show_triggers(visit: Visit) -> Page:
         page = TriggerPageStore().list_page(reader, those, SHOWN + 1, before)
         claims_live = are_claims_live(reader, visit.services.database.path)
         shown = page.rows[:SHOWN]
-        rows: list[Damaged | tuple[Trigger, str | None, str | None]] = []
-        for row in shown:
-            if isinstance(row, Damaged):
-                rows.append(row)
-                continue
+
+        def describe(row: Trigger) -> tuple[Trigger, str | None, str | None]:
             reason = reason_text(row, read_task(reader, row), claims_live=claims_live)
-            rows.append((row, name_work(row.workflow, row.schedule_id), reason))
-    last = next((row.seq for row in reversed(shown) if not isinstance(row, Damaged)), None)
+            return row, name_work(row.workflow, row.schedule_id), reason
+
+        rows = map_rows(shown, describe)
     facts = {
         "rows": rows,
         "those": those,
-        **list_links(visit, page.span, before, last if len(page.rows) > SHOWN else None),
+        **list_links(visit, page.span, before, shown[-1].seq if len(page.rows) > SHOWN else None),
         "statuses": list(TriggerStatus),
         "sources": list(TriggerSource),
     }
