@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 
-import apsw
 import pytest
 
 from craftcore.audit.model import Actor
 from craftcore.operations.audit_scope import audited_transaction
-from tests.crash.spoiling import lax, unguarded
+from tests.support.damage import NO_TEXT, damage
 from tests.support.populated_database import NOON
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -229,10 +228,7 @@ def test_audit_without_a_database_exits_10(cli):
 )
 def test_audit_row_with_invalid_utf8_is_listed_with_the_others(cli, done, column):
     done.core.close()
-    connection = apsw.Connection(str(done.core.database.path))
-    with unguarded(connection), lax(connection, "audit_log"):
-        connection.execute(f"UPDATE audit_log SET {column} = CAST(x'ff41' AS TEXT) WHERE seq = 2")
-    connection.close()
+    damage(done.core.database.path, "audit_log", f"{column} = {NO_TEXT}", "seq = 2", any_type=True)
 
     assert cli("audit").code == 0
     row = cli("--json", "audit").json[-2]

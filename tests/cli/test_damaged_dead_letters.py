@@ -8,10 +8,9 @@ from urllib.parse import quote
 import apsw
 import pytest
 
-from tests.crash.spoiling import lax, unguarded
+from tests.support.damage import NO_TEXT, damage
 from tests.support.web_site import serving
 
-NO_TEXT = "CAST(x'ff41' AS TEXT)"
 WRONG = {
     "text": f"error_message = {NO_TEXT}",
     "payload": f"payload_json = {NO_TEXT}",
@@ -19,16 +18,6 @@ WRONG = {
     "unknown source": "source = 'NOWHERE'",
     "lease": f"lease_token = {NO_TEXT}, claimed_epoch = 3",
 }
-
-
-def damage(database, id, change):
-    """Write an invalid value into the row, as a bad disk would."""
-    connection = apsw.Connection(str(database))
-    connection.execute("PRAGMA ignore_check_constraints = 1")
-    with unguarded(connection), lax(connection, "triggers"):
-        connection.execute(f"UPDATE triggers SET {change} WHERE id = ?", (id,))
-        assert connection.changes() == 1
-    connection.close()
 
 
 def statuses(database):
@@ -43,7 +32,7 @@ def statuses(database):
 def broken(here, database, request):
     """Create a dead letter with a damaged row, and return its id."""
     here.core.close()
-    damage(database, here.world.dead, WRONG[getattr(request, "param", "text")])
+    damage(database, "triggers", WRONG[getattr(request, "param", "text")], "id = ?", here.world.dead)
     return here.world.dead
 
 
@@ -73,7 +62,7 @@ def test_damaged_dead_letter_is_discarded_with_all(cli, here, database, broken):
 
 def test_id_with_bad_bytes_is_accepted_as_listed(cli, here, database):
     here.core.close()
-    damage(database, here.world.dead, f"id = {NO_TEXT}")
+    damage(database, "triggers", f"id = {NO_TEXT}", "id = ?", here.world.dead)
     [shown] = cli("--json", "dead", "list").json
 
     assert cli("dead", "discard", shown["id"]).code == 0
@@ -84,7 +73,7 @@ def test_id_with_bad_bytes_is_accepted_as_listed(cli, here, database):
 
 def test_damaged_trigger_that_is_not_dead_is_refused(cli, here, database):
     here.core.close()
-    damage(database, here.world.waiting, WRONG["text"])
+    damage(database, "triggers", WRONG["text"], "id = ?", here.world.waiting)
 
     refused = cli("dead", "discard", here.world.waiting)
 
@@ -110,7 +99,7 @@ def test_damaged_dead_letter_is_not_requeued(cli, here, database, broken):
 @pytest.mark.parametrize("bad", ["text", "id"])
 def test_damaged_dead_letter_is_discarded_on_the_page(here, database, bad):
     here.core.close()
-    damage(database, here.world.dead, WRONG["text"] if bad == "text" else f"id = {NO_TEXT}")
+    damage(database, "triggers", WRONG["text"] if bad == "text" else f"id = {NO_TEXT}", "id = ?", here.world.dead)
     id = here.world.dead if bad == "text" else r"\xffA"
     address = f"/triggers/{quote(id, safe='')}/discard"
     with serving(database) as site:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import apsw
 import pytest
 
-from tests.crash.spoiling import lax, unguarded
 from tests.support.commands import short
+from tests.support.damage import NO_TEXT, damage
 from tests.support.fakes import a_trigger
 
-NO_TEXT = "CAST(x'ff41' AS TEXT)"
 TABLES = {
     "trigger list": ("triggers", "id", "dead"),
     "dead list": ("triggers", "id", "dead"),
@@ -39,16 +37,6 @@ NO_MOMENT = {
 }
 
 
-def damage(database, table, key, id_, change):
-    """Write an invalid value into one row, as a bad disk would."""
-    connection = apsw.Connection(str(database))
-    connection.execute("PRAGMA ignore_check_constraints = 1")
-    with unguarded(connection), lax(connection, table):
-        connection.execute(f"UPDATE {table} SET {change} WHERE {key} = ?", (id_,))
-        assert connection.changes() == 1
-    connection.close()
-
-
 def victim(here, name):
     which = TABLES[name][2]
     return getattr(here.world, which, which)
@@ -66,7 +54,7 @@ def test_damaged_row_is_named_and_hides_no_other_row(cli, here, database, name, 
     table, key, _ = TABLES[name]
     id_ = victim(here, name)
     before = cli("--json", *name.split()).json
-    damage(database, table, key, id_, f"{column} = {NO_TEXT}")
+    damage(database, table, f"{column} = {NO_TEXT}", f"{key} = ?", id_, any_type=True)
 
     result = cli("--json", *name.split())
     shown = cli(*name.split())
@@ -91,7 +79,7 @@ def test_row_with_an_invalid_moment_counts_as_damaged(cli, here, database, name,
     here.core.close()
     table, key, _ = TABLES[name]
     id_ = victim(here, name)
-    damage(database, table, key, id_, f"{column} = 'soon'")
+    damage(database, table, f"{column} = 'soon'", f"{key} = ?", id_, any_type=True)
 
     result = cli("--json", *name.split())
 
@@ -102,7 +90,7 @@ def test_row_with_an_invalid_moment_counts_as_damaged(cli, here, database, name,
 def test_damaged_task_hides_no_triggers_of_that_task(cli, here, database):
     here.core.close()
     before = cli("--json", "trigger", "list").json
-    damage(database, "tasks", "id", here.world.nap, f"session_id = {NO_TEXT}")
+    damage(database, "tasks", f"session_id = {NO_TEXT}", "id = ?", here.world.nap, any_type=True)
 
     result = cli("--json", "trigger", "list")
 
@@ -118,7 +106,7 @@ def test_damaged_wait_hides_nothing_else_of_the_task(cli, here, database):
     here.core.close()
     before = cli("--json", "task", "list").json
     wait = next(row["wait"]["id"] for row in before if row["id"] == here.world.nap)
-    damage(database, "waits", "id", wait, f"name = {NO_TEXT}")
+    damage(database, "waits", f"name = {NO_TEXT}", "id = ?", wait, any_type=True)
 
     result = cli("--json", "task", "list")
 
@@ -131,7 +119,7 @@ def test_damaged_wait_hides_nothing_else_of_the_task(cli, here, database):
 def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here, database):
     here.core.close()
     before = cli("--json", "inbox", "list").json
-    damage(database, "tasks", "id", here.world.asks, "session_id = 'no name'")
+    damage(database, "tasks", "session_id = 'no name'", "id = ?", here.world.asks, any_type=True)
 
     document, shown = cli("--json", "inbox", "list"), cli("inbox", "list")
 
@@ -145,7 +133,7 @@ def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here
 def test_statistics_count_only_undamaged_records(cli, here, database):
     here.core.close()
     records = cli("--json", "inspect", "--stats").json["records"]
-    damage(database, "executions", "id", here.world.died, f"workflow = {NO_TEXT}")
+    damage(database, "executions", f"workflow = {NO_TEXT}", "id = ?", here.world.died, any_type=True)
 
     result = cli("--json", "inspect", "--stats")
 
@@ -179,7 +167,7 @@ def test_top_shows_every_undamaged_section(cli, here, database, table, column, s
     before = cli("--json", "top").json
     key, victim_of = {one: (key, victim_wait) for one, key, victim_wait in TABLES.values()}[table]
     id_ = getattr(here.world, victim_of, victim_of)
-    damage(database, table, key, id_, f"{column} = {NO_TEXT}")
+    damage(database, table, f"{column} = {NO_TEXT}", f"{key} = ?", id_, any_type=True)
 
     result = cli("--json", "top")
     shown = cli("top", "--once")

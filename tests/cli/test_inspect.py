@@ -6,15 +6,14 @@ import os
 import pwd
 import re
 
-import apsw
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
-from tests.crash.spoiling import lax, unguarded
 from tests.support.attempts import begin, boot, end, start_due
 from tests.support.commands import short
+from tests.support.damage import NO_TEXT, damage
 from tests.support.event_rows import move_events_to_rows, needs_rows
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task
@@ -545,11 +544,7 @@ def test_damaged_record_is_shown_as_stored(cli, core):
 @pytest.mark.parametrize("column", ["id", "workflow", "status", "error_code", "trigger_id", "created_at", "latency_ms"])
 def test_damaged_record_is_listed_with_the_others(cli, core, column):
     other, id_ = an_end(core), an_end(core, HOPELESS)
-    connection = apsw.Connection(str(core.database.path))
-    connection.execute("PRAGMA ignore_check_constraints = 1")
-    with unguarded(connection), lax(connection, "executions"):
-        connection.execute(f"UPDATE executions SET {column} = CAST(x'ff41' AS TEXT) WHERE id = ?", (id_,))
-    connection.close()
+    damage(core.database.path, "executions", f"{column} = {NO_TEXT}", "id = ?", id_, any_type=True)
 
     listed = cli("--json", "inspect", "--list").json
 

@@ -9,41 +9,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 
 import apsw
 import pytest
 
-from craftcore.audit.model import Actor
-from craftcore.audit.store import audit
-from craftcore.triggers.model import LIMITED_UNTIL
-from tests.crash.spoiling import lax, unguarded
 from tests.support.cells import some_cells
 from tests.support.commands import READS, line
-from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.damage import VALUES, columns, sampled, spoil
+from tests.support.damage import full as full
 from tests.support.log_capture import suppressed_logs
-from tests.support.populated_database import NOON, World
-
-NOT_UTF8 = b"\xff\x1b["
-VALUES = {
-    "escape": "\x1b[31mX\x07\r\x9b",
-    "not UTF-8": NOT_UTF8,
-    "infinite": float("inf"),
-    "minus infinite": float("-inf"),
-    "not a number": float("nan"),
-    "beyond the calendar": 1e18,
-    "negative": -1,
-    "largest integer": 2**63 - 1,
-    "blob": b"\x00\xff\x1b",
-    "empty": "",
-    "huge text": "A" * (1 << 20),
-    "huge JSON": json.dumps(list(range(150_000))),
-    "deep JSON": "[" * 100_000 + "]" * 100_000,
-    "huge number": "1" * 5_000,
-    "JSON of another kind": '{"a": {"\\ud800": [null, 1e999]}}',
-}
-"""Values that a bad disk, another program or an attacker may leave. SQLite keeps NaN as NULL."""
+from tests.support.populated_database import World
 
 RELEVANT = {
     "schedules": ("schedule",),
@@ -73,65 +49,7 @@ RELEVANT = {
 """The commands that read a table, by their first words."""
 
 DOCUMENTED = {0, 1, 10, 11, 65}
-SAMPLED_KINDS, SAMPLED_COMMANDS = 2, 1
-
-
-def fill_empty_tables(path: Path, world: World) -> None:
-    """Insert a row into each table that is empty in the populated database."""
-    core = VirtualCore(path, VirtualClock(now=NOON, seed=2))
-    with core.transaction() as tx:
-        audit(tx, Actor(uid=1000, name="somebody"), "task cancel", world.nap, reason="why not", details={"n": 1})
-        waits = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.waits)
-        died = tx.fetch_value("SELECT seq FROM executions WHERE id = :id", id=world.died)
-        activity = tx.fetch_value("SELECT seq FROM activity_log WHERE idem_key = :key", key=world.in_doubt)
-        tx.run(
-            "INSERT INTO mailbox (task_seq, event, payload_json, sent_by, created_at)"
-            " VALUES (:task, 'other', '{\"n\": 1}', 'somebody', :now)",
-            task=waits,
-            now=tx.now,
-        )
-        tx.run(
-            "INSERT INTO early_mail (trigger_id, event, payload_json, sent_by, created_at)"
-            " VALUES (:id, 'early', 'true', 'somebody', :now)",
-            id=world.waiting,
-            now=tx.now,
-        )
-        tx.run(
-            "INSERT INTO activity_decisions (activity_seq, decision, reference, note, decided_by, decided_at)"
-            " VALUES (:seq, 'resend', 'ref', 'a note', 'somebody', :now)",
-            seq=activity,
-            now=tx.now,
-        )
-        for part in ("envelope", "response"):
-            tx.run("INSERT INTO blobs (execution_seq, part, body) VALUES (:seq, :part, '{}')", seq=died, part=part)
-        for kind in ("forward", "held", "trusted"):
-            tx.run(
-                "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, 60.0, 1)",
-                now=tx.now,
-                kind=kind,
-            )
-        tx.run("INSERT INTO retained_records VALUES (1, :seq, 'a hash')", seq=died)
-        tx.run(
-            "INSERT INTO limit_waits (trigger_seq, workflow, limit_by, key, rank, priority, not_before)"
-            " SELECT seq, 'greet', 'name', '1', due_at, priority, due_at FROM triggers WHERE id = :id",
-            id=world.nap,
-        )
-        tx.run(
-            "UPDATE triggers SET not_before = :until, due_at = :until WHERE id = :id AND status = 'PENDING'",
-            until=LIMITED_UNTIL,
-            id=world.nap,
-        )
-    core.close()
-
-
-@pytest.fixture(scope="module")
-def full(made, tmp_path_factory) -> tuple[World, Path]:
-    """Return the populated database and its file, with a row in every table."""
-    world, sound = made
-    path = tmp_path_factory.mktemp("full") / "agent.db"
-    shutil.copy(sound, path)
-    fill_empty_tables(path, world)
-    return world, path
+SAMPLED_COMMANDS = 1
 
 
 @pytest.fixture
@@ -158,39 +76,6 @@ def calls(world: World) -> list[list[str]]:
         ["task", "list", "--held"],
     ]
     return [*(line(name, call, world) for name, call in READS.items() if name not in leave_out), *more]
-
-
-def columns(path: Path, table: str) -> list[str]:
-    connection = apsw.Connection(str(path))
-    try:
-        rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-        return [str(name) for (name,) in rows]
-    finally:
-        connection.close()
-
-
-def spoil(path: Path, table: str, column: str, value: object) -> bool:
-    """Change the column in every row, or in one if it is unique. Returns False for a value that no file can have."""
-    connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA ignore_check_constraints = 1")
-    given = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
-    sql = str(connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchall()[0][0])
-    try:
-        with unguarded(connection), lax(connection, table) if sql.endswith(") STRICT") else nullcontext():
-            connection.execute(f"UPDATE OR IGNORE {table} SET {column} = {given}", (value,))
-    except (apsw.MismatchError, apsw.ConstraintError):  # a rowid, or a column of a STRICT table without rowids
-        return False
-    finally:
-        connection.close()
-    return True
-
-
-def sampled(path: Path, table: str) -> list[tuple[str, str]]:
-    """Return two kinds of values for each column of a table, and others for the next column."""
-    kinds, sample = list(VALUES), []
-    for turn, column in enumerate(columns(path, table)):
-        sample += [(column, kinds[(number - turn) % len(kinds)]) for number in range(SAMPLED_KINDS)]
-    return sample
 
 
 def faults(

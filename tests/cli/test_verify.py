@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.crash.spoiling import unguarded
+from tests.support.damage import unguarded
 from tests.support.recorded_executions import record_everything
 
 

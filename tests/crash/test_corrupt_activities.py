@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import apsw
 import pytest
 
 from craftcore import App, Call, Fail, OnUnknown, TaskContext
@@ -14,29 +13,20 @@ from craftcore.activities.model import Activity
 from tests.support.activity_steps import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, look
 from tests.support.acts import Provider, ledger, statuses
 from tests.support.cells import cells
+from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import VirtualCore
 from tests.support.task_steps import begin, finish, rows, the_question
 
-NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 TEXTS = ("idem_key", "task_id", "action", "status", "reason", "policy", "args_hash", "request_json", "result_json")
 MORE_TEXTS = ("result_unstored", "provider_ref", "error_code", "error_message", "decision")
 SPOILED = [
-    *(f"{name} = {NOT_UTF8}" for name in (*TEXTS, *MORE_TEXTS)),
+    *(f"{name} = {NO_TEXT}" for name in (*TEXTS, *MORE_TEXTS)),
     "status = 'NONSENSE'",
     "policy = 'moon'",
     "decision = 'sure'",
 ]
 """Corruptions of the row of a call that is in flight or in doubt."""
-
-
-def spoil(path: Path, change: str, where: str = "seq = 1") -> None:
-    connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(60_000)
-    connection.pragma("ignore_check_constraints", True)
-    connection.execute(f"UPDATE activity_log SET {change} WHERE {where}")
-    assert connection.changes() == 1
-    connection.close()
 
 
 class Shop:
@@ -67,7 +57,7 @@ async def leave_in_doubt(folder: Path, status: str, policy: OnUnknown = OnUnknow
         await shop.app.emit("shop", {"name": "died"})
         await shop.inside.wait()
     if status == "INTENT":  # as after a kill
-        spoil(folder / "agent.db", "status = 'INTENT', in_doubt = 0")
+        damage(folder / "agent.db", "activity_log", "status = 'INTENT', in_doubt = 0", "seq = 1")
 
 
 async def require_payment(it: Lab, shop: Shop) -> None:
@@ -91,7 +81,7 @@ MOMENTS = ["last_call_at = 9e999", "first_call_at = -1e300"]
 async def test_corrupt_activity_in_flight_or_in_doubt_is_asked_about_and_not_called_again(tmp_path, status, change):
     """Its policy would repeat the call. The daemon starts, and the other task pays."""
     await leave_in_doubt(tmp_path, status)
-    spoil(tmp_path / "agent.db", change)
+    damage(tmp_path / "agent.db", "activity_log", change, "seq = 1")
     shop = Shop()
     shop.calls.append("died")
 
@@ -111,7 +101,7 @@ async def test_corrupt_activity_in_flight_or_in_doubt_is_asked_about_and_not_cal
 @pytest.mark.anyio
 async def test_timestamp_outside_the_calendar_does_not_prevent_the_question(tmp_path):
     await leave_in_doubt(tmp_path, "UNKNOWN", OnUnknown.ASK)
-    spoil(tmp_path / "agent.db", "last_call_at = 9e999")
+    damage(tmp_path / "agent.db", "activity_log", "last_call_at = 9e999", "seq = 1")
     shop = Shop(OnUnknown.ASK)
     shop.calls.append("died")
 
@@ -125,7 +115,7 @@ async def test_timestamp_outside_the_calendar_does_not_prevent_the_question(tmp_
 async def test_unreadable_key_falls_back_to_the_stream_so_a_retry_finds_the_activity(tmp_path):
     """Without a key to find it by, the activity would be called again although a person answered that it happened."""
     await leave_in_doubt(tmp_path, "INTENT")
-    spoil(tmp_path / "agent.db", f"idem_key = {NOT_UTF8}")
+    damage(tmp_path / "agent.db", "activity_log", f"idem_key = {NO_TEXT}", "seq = 1")
     shop = Shop()
     shop.calls.append("died")
 
@@ -142,7 +132,7 @@ async def test_unreadable_key_falls_back_to_the_stream_so_a_retry_finds_the_acti
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("change", [f"status = {NOT_UTF8}", f"request_json = {NOT_UTF8}", "policy = 'moon'"])
+@pytest.mark.parametrize("change", [f"status = {NO_TEXT}", f"request_json = {NO_TEXT}", "policy = 'moon'"])
 @pytest.mark.parametrize("found_by", ["its turn", "the end of its task"])
 async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(tmp_path, change, found_by):
     app, retried, go = App("test"), anyio.Event(), anyio.Event()
@@ -161,7 +151,7 @@ async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(tmp_path
     async with lab(app, tmp_path) as it:
         task = (await app.emit("shop", {"name": "died"})).id
         await retried.wait()
-        spoil(it.path, change)
+        damage(it.path, "activity_log", change, "seq = 1")
         go.set()
         row = await it.ended(task)
         assert (await it.ended((await app.emit("shop", {"name": "fine"})).id))["result_json"] == '"ref-2"'
@@ -175,7 +165,7 @@ async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(tmp_path
 
 
 def quarantine(core: VirtualCore, activity: Activity, change: str) -> Activity:
-    spoil(core.database.path, change, f"seq = {activity.seq}")
+    damage(core.database.path, "activity_log", change, "seq = ?", activity.seq)
     [wrong] = core.do(core.tasks.set_aside_corrupt)
     assert wrong.startswith("activity ")
     assert core.do(core.tasks.set_aside_corrupt) == []
@@ -198,7 +188,7 @@ def test_done_activity_stays_done(core, change):
 
 @pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
 def test_verdict_not_done_is_not_accepted_for_a_corrupt_row(core, end):
-    after = quarantine(core, an_activity(core, begin(core), end), f"error_message = {NOT_UTF8}")
+    after = quarantine(core, an_activity(core, begin(core), end), f"error_message = {NO_TEXT}")
     assert (after.status, after.in_doubt) == ("UNKNOWN", True)
     assert the_question(core)["activity_seq"] == after.seq
 
@@ -209,7 +199,7 @@ def test_activity_of_an_ended_task_is_asked_about(core, end):
     activity = an_activity(core, running, end)
     finish(core, running)
 
-    after = quarantine(core, activity, f"reason = {NOT_UTF8}")
+    after = quarantine(core, activity, f"reason = {NO_TEXT}")
 
     assert after.status == "UNKNOWN"
     assert the_question(core)["activity_seq"] == after.seq
@@ -220,7 +210,7 @@ def test_unattended_corrupt_activity_is_searched_for_when_nothing_else_is_wrong(
     running = begin(core)
     activity = an_activity(core, running, DONE)
     finish(core, running)
-    assert quarantine(core, activity, f"error_message = {NOT_UTF8}").status == "DONE"
+    assert quarantine(core, activity, f"error_message = {NO_TEXT}").status == "DONE"
 
 
 def test_sound_activity_is_left_unchanged(core):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import anyio
-import apsw
 import pytest
 
 from craftcore import App, TaskContext
@@ -13,12 +12,10 @@ from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.storage.integrity import check_file
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.triggers.settlement import Succeeded
-from tests.crash.spoiling import lax, unguarded
+from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.trigger_steps import emit, start_one
-
-NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 
 
 @pytest.mark.anyio
@@ -26,9 +23,9 @@ NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 @pytest.mark.parametrize(
     "change",
     [
-        f"UPDATE executions SET first_events = {NOT_UTF8} WHERE seq = :seq",
-        f"UPDATE executions SET routing_json = {NOT_UTF8} WHERE seq = :seq",
-        f"UPDATE executions SET workflow = {NOT_UTF8} WHERE seq = :seq",
+        f"first_events = {NO_TEXT}",
+        f"routing_json = {NO_TEXT}",
+        f"workflow = {NO_TEXT}",
     ],
 )
 @pytest.mark.parametrize("steps", [0, 1])
@@ -49,11 +46,7 @@ async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, chang
         held = [(await app.emit("hold", {"n": n})).id for n in range(3)]
         await it.until(lambda: len(ready) == 3)
         [spoiled] = it.rows("SELECT seq FROM executions WHERE trigger_id = :id", id=held[1])
-        connection = apsw.Connection(str(it.path))
-        connection.set_busy_timeout(60_000)
-        with connection, unguarded(connection):
-            connection.execute(change, {"seq": spoiled["seq"]})
-        connection.close()
+        damage(it.path, "executions", change, "seq = ?", spoiled["seq"])
         if end == "returns":
             go_on.set()
             assert [(await it.settled(id))["status"] for id in held] == ["DONE"] * 3
@@ -68,10 +61,10 @@ async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, chang
     core.close()
 
 
-RENUMBERED = "UPDATE event_rows SET seq = 6 WHERE execution_seq = :seq AND seq = 3"
+RENUMBERED = ("event_rows", "seq = 6", "execution_seq = ? AND seq = 3")
 """An event with the number that the record's last event would get: one bit differs."""
 
-NO_MOMENT = "UPDATE executions SET created_at = 'soon' WHERE seq = :seq"
+NO_MOMENT = ("executions", "created_at = 'soon'", "seq = ?")
 
 
 @pytest.mark.parametrize("change", [RENUMBERED, NO_MOMENT])
@@ -86,10 +79,7 @@ def test_record_with_wrong_numbers_stays_open_and_the_others_are_closed(tmp_path
         core.do(memos.add_all, [(3, step)])
         records.append(record)
     core.close()
-    connection = apsw.Connection(str(core.database.path))
-    with unguarded(connection), lax(connection, "executions"):
-        connection.execute(change, {"seq": records[1].seq})
-    connection.close()
+    damage(core.database.path, *change, records[1].seq, any_type=change is NO_MOMENT)
 
     core.do(recorder.close_all, [(record, Succeeded(result_json="1")) for record in records])
 

@@ -12,14 +12,13 @@ import pytest
 
 from craftcore import App, Producer, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings
+from tests.support.damage import NO_TEXT, damage
 from tests.support.processes import APP, PATIENCE, craftcore
 
 CONFIG = Config(
     daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE),
     retry=RetrySettings(max_attempts=2, base_seconds=0, cap_seconds=0),
 )
-
-NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 
 
 def an_app(ran: list[int]) -> App:
@@ -36,13 +35,6 @@ def an_app(ran: list[int]) -> App:
 def emit_nine(path: Path) -> list[str]:
     with Producer(path) as producer:
         return [producer.emit("note", {"n": n}, session_id=f"session-{n}").id for n in range(9)]
-
-
-def spoil(path: Path, change: str, id: str) -> None:
-    connection = apsw.Connection(str(path))
-    connection.pragma("ignore_check_constraints", True)
-    connection.execute("UPDATE triggers SET " + change + " WHERE id = ?", (id,))
-    connection.close()
 
 
 def rows(path: Path) -> dict[str, dict[str, Any]]:
@@ -65,13 +57,13 @@ async def run(path: Path, app: App, enough: Callable[[], bool]) -> None:
     [
         "payload_json = 'garbage'",
         "payload_json = ''",
-        f"payload_json = {NOT_UTF8}",
-        f"description = {NOT_UTF8}",
-        f"workflow = {NOT_UTF8}",
-        f"source = {NOT_UTF8}",
-        f"session_id = {NOT_UTF8}",
-        f"lane = {NOT_UTF8}",
-        f"status = 'CLAIMED', lease_token = {NOT_UTF8}, claimed_epoch = 99",
+        f"payload_json = {NO_TEXT}",
+        f"description = {NO_TEXT}",
+        f"workflow = {NO_TEXT}",
+        f"source = {NO_TEXT}",
+        f"session_id = {NO_TEXT}",
+        f"lane = {NO_TEXT}",
+        f"status = 'CLAIMED', lease_token = {NO_TEXT}, claimed_epoch = 99",
         "source = 'NONSENSE'",
         "fire_at = -1e300, due_at = -1e300",
         "settled_at = 1.0",
@@ -84,7 +76,7 @@ async def run(path: Path, app: App, enough: Callable[[], bool]) -> None:
 async def test_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path, change):
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
-    spoil(path, change, ids[4])
+    damage(path, "triggers", change, "id = ?", ids[4])
     ran: list[int] = []
 
     await run(path, an_app(ran), lambda: {0, 1, 2, 3, 5, 6, 7, 8} <= set(ran))
@@ -102,7 +94,7 @@ async def test_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path
 async def test_irrelevant_corruption_does_not_stop_a_waiting_row(tmp_path, change):
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
-    spoil(path, change, ids[4])
+    damage(path, "triggers", change, "id = ?", ids[4])
     ran: list[int] = []
 
     await run(path, an_app(ran), lambda: len(ran) == 9)
@@ -117,7 +109,7 @@ async def test_reused_start_number_is_quarantined(tmp_path):
     ids = emit_nine(path)
     ran: list[int] = []
     await run(path, an_app(ran), lambda: len(ran) == 9)
-    spoil(path, "status = 'PENDING', starts = 0, started_at = NULL, settled_at = NULL", ids[4])
+    damage(path, "triggers", "status = 'PENDING', starts = 0, started_at = NULL, settled_at = NULL", "id = ?", ids[4])
     with Producer(path) as producer:
         other = producer.emit("note", {"n": 99}).id
 

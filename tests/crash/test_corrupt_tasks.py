@@ -7,17 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import apsw
 import pytest
 
 from craftcore import App, Continue, TaskContext
-from tests.crash.spoiling import unguarded
 from tests.support.cells import cells
+from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.task_steps import begin, finish, look, rows
-
-NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 
 ROW_OF_TASK = {
     "tasks": "seq = 2",
@@ -74,16 +71,6 @@ def folder(three: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-def spoil(path: Path, table: str, change: str) -> None:
-    connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(60_000)
-    connection.pragma("ignore_check_constraints", True)
-    with connection, unguarded(connection):
-        connection.execute(f"UPDATE {table} SET {change} WHERE {ROW_OF_TASK[table]}")
-        assert connection.changes() == 1
-    connection.close()
-
-
 def clock_after_an_hour() -> VirtualClock:
     clock = VirtualClock()
     clock.advance(hours=1.5)
@@ -110,15 +97,15 @@ async def require_failed(it: Lab) -> dict[str, Any]:
 
 SET_ASIDE = [
     *(
-        ("tasks", f"{name} = {NOT_UTF8}")
+        ("tasks", f"{name} = {NO_TEXT}")
         for name in (
             *("workflow", "session_id", "schedule_id", "parent_id", "status", "reason", "state_json"),
             *("result_json", "error_code", "trigger_id"),
         )
     ),
     ("tasks", "status = 'NONSENSE'"),
-    ("tasks", f"status = 'RUNNING', id = {NOT_UTF8}"),
-    ("tasks", f"status = 'RUNNING', workflow = {NOT_UTF8}"),
+    ("tasks", f"status = 'RUNNING', id = {NO_TEXT}"),
+    ("tasks", f"status = 'RUNNING', workflow = {NO_TEXT}"),
     ("tasks", "turn = 0"),
     ("tasks", "turn = 9223372036854775807"),
     ("tasks", "turns_alone = 9223372036854775807"),
@@ -126,25 +113,25 @@ SET_ASIDE = [
     ("tasks", "max_attempts = 0"),
     ("tasks", "workflow = 'two words'"),
     ("tasks", "session_id = ''"),
-    *(("tasks", f"agents_json = {text}") for text in (NOT_UTF8, "'garbage'", "'[]'", "'[7]'")),
+    *(("tasks", f"agents_json = {text}") for text in (NO_TEXT, "'garbage'", "'[]'", "'[7]'")),
     ("tasks", f"agents_json = '{'[' * 5_000}'"),
     ("tasks", """agents_json = '["talk","talk"]', agent = 'talk'"""),
     ("tasks", """agents_json = '["talk","other"]', agent = 'talks'"""),
     ("tasks", "agent = 'talk'"),
-    ("tasks", f"agent = {NOT_UTF8}"),
-    *(("waits", f"{name} = {NOT_UTF8}") for name in ("id", "name", "kind", "event", "value_json", "resolved_by")),
+    ("tasks", f"agent = {NO_TEXT}"),
+    *(("waits", f"{name} = {NO_TEXT}") for name in ("id", "name", "kind", "event", "value_json", "resolved_by")),
     ("waits", "kind = 'moon'"),
     ("waits", "resolved_by = 'unknown'"),
     ("waits", "status = 'NONSENSE'"),
-    *(("questions", f"{name} = {NOT_UTF8}") for name in ("id", "kind", "question", "options_json", "default_json")),
+    *(("questions", f"{name} = {NO_TEXT}") for name in ("id", "kind", "question", "options_json", "default_json")),
     ("questions", "kind = 'moon'"),
     ("questions", "status = 'NONSENSE'"),
     ("questions", "options_json = 'garbage'"),
-    ("event_rows", f"payload_json = {NOT_UTF8}"),
-    ("event_rows", f"memo = {NOT_UTF8}"),
-    ("triggers", f"payload_json = {NOT_UTF8}"),
-    ("triggers", f"description = {NOT_UTF8}"),
-    ("triggers", f"schedule_id = {NOT_UTF8}"),
+    ("event_rows", f"payload_json = {NO_TEXT}"),
+    ("event_rows", f"memo = {NO_TEXT}"),
+    ("triggers", f"payload_json = {NO_TEXT}"),
+    ("triggers", f"description = {NO_TEXT}"),
+    ("triggers", f"schedule_id = {NO_TEXT}"),
 ]
 
 
@@ -153,7 +140,7 @@ SET_ASIDE = [
     ("table", "change"), cells(SET_ASIDE, [f"{table}-{change:.60}" for table, change in SET_ASIDE])
 )
 async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continue(folder, table, change):
-    spoil(folder / "agent.db", table, change)
+    damage(folder / "agent.db", table, change, ROW_OF_TASK[table])
 
     async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
         await require_others_done(it)
@@ -176,7 +163,7 @@ async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continu
     ],
 )
 async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, change):
-    spoil(folder / "agent.db", table, change)
+    damage(folder / "agent.db", table, change, ROW_OF_TASK[table])
 
     async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
         await require_others_done(it)
@@ -187,16 +174,16 @@ async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, 
 @pytest.mark.parametrize(
     ("table", "change"),
     [
-        ("tasks", f"id = {NOT_UTF8}"),
+        ("tasks", f"id = {NO_TEXT}"),
         ("tasks", "trigger_id = 'unknown'"),
-        ("waits", f"event = {NOT_UTF8}, kind = 'event'"),
-        ("mailbox", f"event = {NOT_UTF8}"),
+        ("waits", f"event = {NO_TEXT}, kind = 'event'"),
+        ("mailbox", f"event = {NO_TEXT}"),
         ("mailbox", "status = 'NONSENSE'"),
-        ("mailbox", f"sent_by = {NOT_UTF8}"),
+        ("mailbox", f"sent_by = {NO_TEXT}"),
     ],
 )
 async def test_unread_corruption_blocks_nothing(folder, table, change):
-    spoil(folder / "agent.db", table, change)
+    damage(folder / "agent.db", table, change, ROW_OF_TASK[table])
 
     async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
         await require_others_done(it)
@@ -204,9 +191,9 @@ async def test_unread_corruption_blocks_nothing(folder, table, change):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("change", ["payload_json = 'garbage'", f"payload_json = {NOT_UTF8}"])
+@pytest.mark.parametrize("change", ["payload_json = 'garbage'", f"payload_json = {NO_TEXT}"])
 async def test_corrupt_mailbox_row_is_kept_and_its_message_becomes_a_dead_letter(folder, change):
-    spoil(folder / "agent.db", "mailbox", change)
+    damage(folder / "agent.db", "mailbox", change, ROW_OF_TASK["mailbox"])
     app = an_app()
     async with lab(app, folder, clock=clock_after_an_hour()) as it:
         await require_others_done(it)
@@ -228,19 +215,19 @@ async def test_corrupt_mailbox_row_is_kept_and_its_message_becomes_a_dead_letter
 @pytest.mark.parametrize(
     ("table", "change"),
     [
-        ("tasks", f"workflow = {NOT_UTF8}"),
+        ("tasks", f"workflow = {NO_TEXT}"),
         ("tasks", "status = 'NONSENSE'"),
         ("waits", "kind = 'moon'"),
         ("questions", "options_json = '{'"),
-        ("event_rows", f"payload_json = {NOT_UTF8}"),
-        ("triggers", f"payload_json = {NOT_UTF8}"),
+        ("event_rows", f"payload_json = {NO_TEXT}"),
+        ("triggers", f"payload_json = {NO_TEXT}"),
     ],
 )
 async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(folder, table, change):
     clock = VirtualClock()
     async with lab(an_app(), folder, clock=clock) as it:
         await it.idle()
-        spoil(it.path, table, change)
+        damage(it.path, table, change, ROW_OF_TASK[table])
         clock.advance(hours=1.5)
         it.engine.ring(schedules=True)
 
@@ -267,7 +254,7 @@ async def test_parent_is_informed_of_a_quarantined_child(tmp_path):
         emitted = await app.emit("parent")
         await it.until(lambda: len(it.rows("SELECT 1 FROM tasks WHERE status = 'WAITING'")) == 2)
         await it.idle()
-        spoil(it.path, "tasks", f"state_json = {NOT_UTF8}")
+        damage(it.path, "tasks", f"state_json = {NO_TEXT}", ROW_OF_TASK["tasks"])
         clock.advance(hours=2)
         it.engine.ring(schedules=True)
 
@@ -280,9 +267,7 @@ async def test_parent_is_informed_of_a_quarantined_child(tmp_path):
 def test_ended_task_read_again_is_made_readable_and_keeps_its_state(core):
     running = begin(core)
     finish(core, running, {"n": 1})
-    connection = apsw.Connection(str(core.database.path))
-    connection.execute(f"UPDATE tasks SET result_json = {NOT_UTF8}, reason = {NOT_UTF8}")
-    connection.close()
+    damage(core.database.path, "tasks", f"result_json = {NO_TEXT}, reason = {NO_TEXT}", "true")
     with pytest.raises(ValueError, match="utf-8"):
         look(core, running.task.id)
 
@@ -290,7 +275,7 @@ def test_ended_task_read_again_is_made_readable_and_keeps_its_state(core):
 
     assert running.task.id in wrong
     task = look(core, running.task.id)
-    assert (task.status, task.reason, task.result_json) == ("DONE", '{"\\xff"}', '"{\\"\\\\xff\\"}"')
+    assert (task.status, task.reason, task.result_json) == ("DONE", r"\xffA", r'"\\xffA"')
 
 
 def test_sound_task_is_left_unchanged(core):

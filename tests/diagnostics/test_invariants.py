@@ -12,7 +12,7 @@ import pytest
 from craftcore.diagnostics.finding import Level
 from craftcore.diagnostics.invariants import FILE, invariant_findings, list_invariants, violations
 from craftcore.storage.transaction import Reader
-from tests.crash.spoiling import drop_guards
+from tests.support.damage import drop_guards
 from tests.support.event_rows import prepare
 from tests.support.populated_database import a_world
 

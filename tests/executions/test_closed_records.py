@@ -14,7 +14,7 @@ import pytest
 from craftcore.errors import RowInvalid
 from craftcore.storage.migrations import list_migrations
 from craftcore.storage.repeated_reads import RepeatedReads
-from tests.crash.spoiling import unguarded
+from tests.support.damage import unguarded
 from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import VirtualClock, VirtualCore
 

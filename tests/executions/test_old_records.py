@@ -15,7 +15,7 @@ from craftcore.executions.record_store import RecordStore
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.settlement import Succeeded
-from tests.crash.spoiling import unguarded
+from tests.support.damage import unguarded
 from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.trigger_steps import claim_all, emit, start

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import apsw
 import pytest
 
 from craftcore import App
 from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
+from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.schedule_steps import HOUR, put, stored
 
-NOT_UTF8 = "CAST(x'65ff' AS TEXT)"
-
 SPOILED = [
-    f"expression = {NOT_UTF8}",
-    f"payload_json = {NOT_UTF8}",
-    f"declared_hash = {NOT_UTF8}",
+    f"expression = {NO_TEXT}",
+    f"payload_json = {NO_TEXT}",
+    f"declared_hash = {NO_TEXT}",
     "payload_json = '{'",
     "catch_up = 'labest'",
     "origin = 'cod\x7f'",
 ]
-
-
-def spoil(path: Path, change: str) -> None:
-    connection = apsw.Connection(str(path))
-    connection.pragma("ignore_check_constraints", True)
-    connection.execute(f"UPDATE schedules SET {change} WHERE id = 'spoiled'")
-    connection.close()
 
 
 @pytest.mark.anyio
@@ -47,7 +36,7 @@ async def test_corrupt_schedule_is_disabled_while_others_fire(tmp_path, change):
     for schedule_id in ("spoiled", "sound"):
         put(core, id=schedule_id, payload={"name": schedule_id})
     core.close()
-    spoil(core.database.path, change)
+    damage(core.database.path, "schedules", change, "id = 'spoiled'")
     clock.advance(hours=1)
 
     async with lab(app, tmp_path, clock=clock) as host:
@@ -61,7 +50,7 @@ async def test_corrupt_schedule_is_disabled_while_others_fire(tmp_path, change):
 
 def test_corrupt_schedule_declared_in_code_is_active_after_the_next_declaration(core):
     put(core, id="spoiled", origin=Origin.CODE)
-    spoil(core.database.path, SPOILED[0])
+    damage(core.database.path, "schedules", SPOILED[0], "id = 'spoiled'")
 
     assert [line.partition(":")[0] for line in core.do(set_aside_corrupt_schedules)] == ["schedule spoiled"]
     put(core, id="spoiled", origin=Origin.CODE)

@@ -28,7 +28,7 @@ from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.retention.body_store import STRIP
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
-from tests.crash.spoiling import drop_guards
+from tests.support.damage import drop_guards
 from tests.support.engine_harness import lab
 from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore

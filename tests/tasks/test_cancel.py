@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import apsw
 import pytest
 
 from craftcore.errors import ErrorCode, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.turn_end import Followed
+from tests.support.damage import damage
 from tests.support.fakes import VirtualCore
 from tests.support.schedule_steps import start_daemon, stop_daemon
 from tests.support.task_steps import (
@@ -240,10 +240,7 @@ def test_task_with_a_poisoned_turn_fails_in_the_same_commit(core):
 def test_task_with_a_corrupt_trigger_fails_with_the_fault(core):
     running = begin(core)
     fail(core, running, BROKEN)
-    connection = apsw.Connection(str(core.database.path))
-    connection.pragma("ignore_check_constraints", True)
-    connection.execute("UPDATE triggers SET source = 'NONSENSE'")
-    connection.close()
+    damage(core.database.path, "triggers", "source = 'NONSENSE'", "true")
 
     core.do(core.claims.set_aside_corrupt)
 
