@@ -27,18 +27,17 @@ def print_list(
     *,
     document_of: Callable[[Entry], dict[str, Any]],
     cells: Callable[[Entry], Sequence[object]],
-    key: str = "id",
     beside: Iterable[object] = (),
     digits: int = ID_DIGITS,
 ) -> int:
-    """Print a table, or an array. Return the exit code. `key`: the attribute that names an entry. `beside`: related
-    rows, some of them perhaps damaged. `digits`: of the ids in the table."""
+    """Print a table, or an array. Return the exit code. `beside`: related rows, some of them perhaps damaged. `digits`:
+    of the ids in the table."""
     shown: list[Any]
     if session.json:
-        shown = map_rows(found, lambda one: _require_json(document_of(one)), key=key)
+        shown = map_rows(found, lambda one: _require_json(document_of(one)))
         session.out.document([row_document(one, dict) for one in shown])
     else:
-        shown = map_rows(found, lambda one: shorten_cells(cells(one), digits), key=key)
+        shown = map_rows(found, lambda one: shorten_cells(cells(one), digits))
         session.out.table(columns, [_damaged_cells(one, len(columns)) for one in shown])
     return say_damaged(session, list_damaged([*beside, *shown]))
 

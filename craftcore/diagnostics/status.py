@@ -251,7 +251,7 @@ def _doubt_document(reader: Reader) -> dict[str, Any]:
     count, oldest = ActivityListStore().count_in_doubt(reader)
     if oldest is None:
         return {"count": count, "oldest": None}
-    [read] = map_rows([oldest], activity_document, key="key")
+    [read] = map_rows([oldest], activity_document)
     return {"count": count, "oldest": row_document(read, dict)}
 
 

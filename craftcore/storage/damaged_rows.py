@@ -47,12 +47,10 @@ def try_read(id: str | None, read: Callable[[], Model], seq: int | None = None) 
         return Damaged(id, describe_damage(error), seq)
 
 
-def map_rows(
-    rows: Iterable[Model | Damaged], make: Callable[[Model], Other | Damaged], *, key: str = "id"
-) -> list[Other | Damaged]:
+def map_rows(rows: Iterable[Model | Damaged], make: Callable[[Model], Other | Damaged]) -> list[Other | Damaged]:
     """Return what `make` returns for each row, in their order. Damaged rows stay as they are, and a row for which
-    `make` fails becomes one. `key`: the attribute that names a row."""
-    return [row if isinstance(row, Damaged) else try_read(getattr(row, key), partial(make, row)) for row in rows]
+    `make` fails becomes one."""
+    return [row if isinstance(row, Damaged) else try_read(_id_of(row), partial(make, row)) for row in rows]
 
 
 def require_readable(rows: list[Model | Damaged]) -> list[Model]:
@@ -142,6 +140,16 @@ def readable_text(value: bytes | None) -> str | None:
 def readable_value(value: Any) -> Any:
     """Return the text of bytes, and any other value as it is."""
     return readable_text(value) if isinstance(value, bytes) else value
+
+
+def _id_of(row: Any) -> str | None:
+    """Return the id or the key of a model, of a document, or of the model that a tuple begins with."""
+    if isinstance(row, dict):
+        return row.get("id")
+    name = next((name for name in ("id", "key") if hasattr(row, name)), None)
+    if name is not None:
+        return str(getattr(row, name))
+    return _id_of(row[0]) if isinstance(row, tuple) else None
 
 
 def _read_row(row: Row, model: Callable[[Row], Model], key: str) -> Model | Damaged:

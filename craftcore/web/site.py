@@ -28,6 +28,7 @@ from craftcore.errors import (
 )
 from craftcore.log import get_logger
 from craftcore.services import Services
+from craftcore.storage.damaged_rows import describe_damage
 from craftcore.web.actions.table import make_form, make_request
 from craftcore.web.body import BodyRefused, parse_fields, read_form
 from craftcore.web.hour_rates import HourRates
@@ -141,14 +142,20 @@ class Site:
         except CraftcoreError as error:
             status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
             return self.draw_error(asked.person, status, error.message, _find_subject(asked) if status == 409 else None)
-        except UnreadableRow as error:
-            return self.draw_error(asked.person, 503, f"a damaged row cannot be shown: {error}")
         except Exception as error:
-            wrong = find_damage(self.services.database, error, READ_SECONDS)
-            if wrong is not None:
-                return self.draw_error(asked.person, 503, f"a damaged row cannot be shown: {wrong}")
-            log.exception("web.failed", address=asked.address)
-            return self.draw_error(asked.person, 500, OWN_ERROR)
+            if (wrong := self._find_damage(error)) is None:
+                log.exception("web.failed", address=asked.address)
+                return self.draw_error(asked.person, 500, OWN_ERROR)
+            id = asked.path.get("id")
+            why = f"a damaged row cannot be shown: {wrong}" if id is None else f"{id} is damaged: {wrong}"
+            return self.draw(Page(template="damaged.html", title="Damaged", facts={"why": why}, status=503), visit)
+
+    def _find_damage(self, error: Exception) -> str | None:
+        """Return the damage of the database that explains a failure; None: there is none."""
+        if isinstance(error, UnreadableRow):
+            return str(error)
+        wrong = find_damage(self.services.database, error, READ_SECONDS)
+        return describe_damage(error) if wrong is None and isinstance(error, UnicodeDecodeError) else wrong
 
     def visit(self, asked: Asked) -> Visit:
         """Return the visit of a request."""

@@ -6,7 +6,7 @@ nothing from the database acts on its reader. Undefined names are errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from craftcore.log_format import escape_control
 from craftcore.operations.seen import Subject, state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
+from craftcore.storage.damaged_rows import Damaged, map_rows, try_read
 from craftcore.web.mask import TEXT_MAX, masked_text
 from craftcore.web.remedies import format_remedies
 from craftcore.web.visit import Visit
@@ -63,7 +64,8 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "sent": escape,  # what this person sent is sent again, unchanged
     }
     env.globals["new_request"] = make_request
-    env.globals["sign_element"] = sign_element
+    env.globals |= {"sign_element": sign_element, "damaged": damage_element}
+    env.globals |= {"draw_rows": draw_rows, "draw_part": draw_part}
     env.globals["action"] = pass_context(_ActionElement(make_form))
     return env
 
@@ -84,6 +86,28 @@ def sign_element(meaning: str, word: str = "") -> Markup:
     """Return a meaning as its sign and a word, in its colour. `word` empty: the name of the meaning."""
     label = escape(make_printable(word or meaning))
     return Markup(f'<span class="sign {meaning}"><span aria-hidden="true">{SIGNS[meaning]}</span> {label}</span>')
+
+
+def draw_rows(rows: Iterable[Any], columns: int, *, caller: Callable[[Any], Markup]) -> Markup:
+    """Draw each row of a list by a call block. A damaged row hides no other: its place says what is wrong with it.
+    `columns`: those of the table; 0: the rows are in none."""
+    place = Markup('<tr><td colspan="{}">{}</td></tr>' if columns else "{1}")
+    drawn = map_rows(rows, caller)
+    return Markup("\n").join(
+        place.format(columns, damage_element(one)) if isinstance(one, Damaged) else one for one in drawn
+    )
+
+
+def draw_part(found: object, name: str, *, caller: Callable[[], Markup]) -> Markup:
+    """Draw a part of a page by a call block. `found`: what it shows; Damaged: it cannot be read."""
+    drawn = found if isinstance(found, Damaged) else try_read(name, caller)
+    return damage_element(drawn) if isinstance(drawn, Damaged) else drawn
+
+
+def damage_element(row: Damaged) -> Markup:
+    """Return what is wrong with a damaged row."""
+    words = Markup('<p class="failed text">{} is damaged: {}</p>')
+    return words.format(make_printable(row.id or "a row"), make_printable(row.wrong))
 
 
 def moment_element(at: float | None) -> Markup | str:

@@ -83,17 +83,6 @@ def test_restored_database_is_shown_and_changed_without_a_new_start(site, world,
     assert "answered" in site.get(sent.headers["location"]).text
 
 
-def test_damaged_rows_are_named_in_their_place(site, world):
-    change(site.database, "UPDATE tasks SET session_id = ?", "\x1b[2J no name")
-
-    for address in (*ADDRESSES, f"/tasks/{world.nap}", f"/q/{world.question}", f"/triggers/{world.dead}"):
-        found = site.get(address)
-        assert found.status_code in (200, 503), address
-        assert "\x1b" not in found.text
-    assert "damaged" in site.get("/tasks").text
-    assert "damaged" in site.get(f"/tasks/{world.nap}").text
-
-
 def test_full_disk_refuses_an_action_with_the_reason(database, world):
     """A limit of the file size acts as the full disk: the process can write no more bytes."""
     with serving(database) as site:

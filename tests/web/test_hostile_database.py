@@ -83,6 +83,7 @@ def test_crawl_of_all_pages_writes_nothing(site):
         assert connection.execute(version).fetchone() == before
 
     assert {address: status for address, (status, _) in pages.items() if status not in (200, 303)} == {}
+    assert [address for address, (_, text) in pages.items() if "is damaged" in text] == []
     assert patterns_reached(pages) == {path for path, _ in PAGES}
     assert {address: list(harm_in(text)) for address, (_, text) in pages.items() if list(harm_in(text))} == {}
 

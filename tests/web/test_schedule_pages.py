@@ -179,19 +179,6 @@ def test_disabled_schedule_gives_its_reason_and_a_remedy(tmp_path):
     assert "/schedules/lost/resume" in {form.action for form in forms(text)}
 
 
-def test_damaged_schedule_is_named_beside_others(site: Site, world):
-    with site.services.database.transaction() as tx:
-        tx.run("UPDATE schedules SET description = CAST(X'ff' AS TEXT) WHERE id = 'nightly'")
-    site.services.close()
-
-    listed, shown = site.get("/schedules"), site.get("/schedules/nightly")
-
-    assert "nightly is damaged: " in listed.text
-    assert "paused" in listed.text
-    assert shown.status_code == 200
-    assert "is damaged: " in shown.text
-
-
 def test_unknown_schedule_is_not_found(site: Site):
     answer = site.get("/schedules/none")
 

@@ -58,9 +58,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
             action=action,
         )
         digits = count_digits(reader)
-    return print_list(
-        session, LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, key="key", digits=digits
-    )
+    return print_list(session, LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, digits=digits)
 
 
 @activity.command(

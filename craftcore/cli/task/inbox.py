@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import click
 
 from craftcore.activities.model import Decision
@@ -48,17 +46,17 @@ def list_(session: Session, /, limit: int) -> int:
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
-    damaged = list_damaged(chain.from_iterable(found))
+    damaged = list_damaged(one if isinstance(one, Damaged) else one.task for one in found)
     if session.json:
-        session.out.document([row_document(one, question_document) for one, _ in found])
+        session.out.document([row_document(one, lambda asked: question_document(asked.question)) for one in found])
         return say_damaged(session, damaged)
-    for number, (question, task) in enumerate(found):
+    for number, one in enumerate(found):
         if number:
             session.out.line()
-        if isinstance(question, Damaged):
-            session.out.line(f"question {question.id} is damaged: {question.wrong}", style="bold")
+        if isinstance(one, Damaged):
+            session.out.line(f"question {one.id} is damaged: {one.wrong}", style="bold")
         else:
-            print_question(session, question, task, now)
+            print_question(session, one.question, one.task, now)
     if not found:
         session.out.line("no open questions")
     return say_damaged(session, damaged)

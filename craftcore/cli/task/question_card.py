@@ -19,7 +19,7 @@ OPTIONS_SHOWN = 10
 
 
 def print_question(
-    session: Session, question: Question, task: Task | Damaged | None, now: float, suggest: Suggest | None = None
+    session: Session, question: Question, task: Task | Damaged, now: float, suggest: Suggest | None = None
 ) -> None:
     """Print a question, and the command for each answer. `suggest` prints a command; None: one for the database."""
     link = session.settings().web.link_question(question.id) if suggest is None else None
@@ -29,7 +29,7 @@ def print_question(
     asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
     out.line(asked, style="bold")
     out.quote(question.question)
-    if not isinstance(task, Task):
+    if isinstance(task, Damaged):
         out.line("  its task is damaged; an answer is possible after a daemon has quarantined it")
         return
     if link is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.operations.triggers import OF_AN_ERROR_MAX
-from craftcore.storage.damaged_rows import map_rows, omit_damaged
+from craftcore.storage.damaged_rows import list_damaged, omit_damaged
 from craftcore.triggers.page_store import DEAD_READ, TriggerPageStore
 from craftcore.web.actions.table import make_request
 from craftcore.web.links import change_query, read_filter, read_number
@@ -26,12 +26,13 @@ def show_dead(visit: Visit) -> Page:
         groups = store.group_dead(reader)
         found = store.list_dead(reader, SHOWN + 1, error=error, before=before)
     shown = found[:SHOWN]
-    last = next(reversed(omit_damaged(shown)), None)
-    has_more = len(found) > SHOWN and last is not None
+    whole = omit_damaged(shown)
+    last = whole[-1] if whole and len(found) > SHOWN else None
     facts = {
         "groups": groups,
         "error": error,
-        "rows": map_rows(shown, lambda row: (row, name_work(row.workflow, row.schedule_id))),
+        "rows": [(row, name_work(row.workflow, row.schedule_id)) for row in whole],
+        "damaged_rows": list_damaged(shown),
         "is_cut": sum(group.letters for group in groups) >= DEAD_READ,
         "read": DEAD_READ,
         "most": OF_AN_ERROR_MAX,
@@ -39,7 +40,7 @@ def show_dead(visit: Visit) -> Page:
         "once": make_request,
         "of_error": {group.error: change_query(visit, error=group.error, at=None, before=None) for group in groups},
         "all": change_query(visit, error=None, at=None, before=None),
-        "older": change_query(visit, at=repr(last.settled_at), before=last.seq) if has_more and last else None,
+        "older": change_query(visit, at=repr(last.settled_at), before=last.seq) if last else None,
     }
     return Page(template="dead.html", title="Dead letters", facts=facts)
 

@@ -58,7 +58,7 @@ def read_part(visit: Visit, read: Callable[[Visit], Any]) -> Part:
         return Part(problem=error.message)
     except OSError as error:
         return Part(problem=error.strerror or str(error))
-    except UNREADABLE as error:
+    except (*UNREADABLE, LookupError) as error:
         return Part(problem=f"a damaged row cannot be read: {error}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from craftcore.diagnostics.due import explain_due
 from craftcore.diagnostics.starts import list_starts
 from craftcore.diagnostics.top import list_claimed, list_due_next, split_claimed
-from craftcore.storage.damaged_rows import list_damaged, omit_damaged
+from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged, try_read
 from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
 from craftcore.web.progress_store import ProgressStore, RunningTask
@@ -38,7 +38,7 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         due = [row["id"] for row in following if is_due_trigger(row, now)]
         rates = visit.rates.read(reader, now)
         tasks = ProgressStore().find_tasks(reader, [row["id"] for row in claims["running"]])
-        starts = list_starts(reader, 1, runs=daemon["running"])
+        starts = try_read("the last start", lambda: list_starts(reader, 1, runs=daemon["running"]))
         waiting = explain_due(
             reader,
             visit.services,
@@ -52,12 +52,12 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "database": visit.database,
         "findings": looked.status.findings,
         "daemon": daemon,
-        "start": starts[0] if starts else None,
+        "starts": starts,
         "counts": status["counts"],
         "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in claims["running"]],
         "cut_off": claims["cut_off"],
         "may_act": visit.may_act,
-        "damaged": list_damaged([*claimed, *due_next, *waiting]),
+        "damaged_rows": list_damaged([*claimed, *due_next, *waiting]),
         "following": next((row for row in following if row["due_at"] > now), None),
         "waiting": omit_damaged(waiting),
         "rates": rates,
@@ -70,7 +70,10 @@ def read_coming(visit: Visit) -> Mapping[str, Any]:
     if visit.verdicts.read().status is None:
         return {"timeline": None}
     with visit.reading() as reader:
-        timeline, damaged = visit.timelines.read(reader, visit.now)
+        found = try_read("the timeline", lambda: visit.timelines.read(reader, visit.now))
+    if isinstance(found, Damaged):
+        return {"timeline": found}
+    timeline, damaged = found
     entries = list_entries(timeline)
     return {
         "timeline": timeline,

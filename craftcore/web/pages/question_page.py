@@ -26,7 +26,7 @@ def show_question(visit: Visit) -> Answer:
     with visit.reading() as reader:
         question = find_question(reader, visit.path["id"])
         task = TaskStore().get_by_seq(reader, question.task_seq)
-        events = try_read(None, lambda: _list_events(visit, reader, task.id))
+        events = try_read("events", lambda: _list_events(visit, reader, task.id))
     if question.activity_key is not None and question.status is QuestionStatus.OPEN:
         return Redirect(f"/activities/{quote(question.activity_key, safe='')}")
     facts = {

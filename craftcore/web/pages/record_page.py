@@ -45,9 +45,7 @@ def show_record(visit: Visit) -> Page:
     if before is not None:
         return _show_older(visit, id, before)
     with visit.reading() as reader:
-        record = try_read(id, lambda: find_record(reader, id))
-        if isinstance(record, Damaged):
-            return Page(template="damaged.html", title=f"Record {id}", facts={"row": record})
+        record = find_record(reader, id)
         weight = services.config.triggers.priority_weight
         earlier = ExecutionListStore().find_earlier(reader, id)
         faults = [fault.wrong for fault in Verification(reader, visit.now).faults_of(record)]

@@ -16,15 +16,15 @@ from craftcore.diagnostics.text.schedule_text import (
     next_occurrence_finding,
     upcoming_rows,
 )
-from craftcore.errors import NotFound, ScheduleInvalid
+from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_end_store import ALL_LINES, OccurrenceEndStore
 from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.schedules.store import ScheduleStore
 from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.store import TriggerStore
+from craftcore.web.actions.subjects import find_schedule
 from craftcore.web.links import change_query, read_number
 from craftcore.web.occurrence_text import NOT_PLANNED, describe_line, format_moments
 from craftcore.web.page import Page
@@ -70,11 +70,7 @@ def show_schedule(visit: Visit) -> Page:
     before = read_number(visit, "before")
     _, daemon_runs = read_note(visit.services.database.path)
     with visit.reading() as reader:
-        schedule = try_read(id, lambda: ScheduleStore().get(reader, id))
-        if schedule is None:
-            raise NotFound(f"no schedule has the id {id!r:.80}")
-        if isinstance(schedule, Damaged):
-            return Page(template="schedule.html", title=id, facts={"schedule": None, "damaged": [schedule]})
+        schedule = find_schedule(reader, id)
         reading = read_strip(reader, schedule, LINES_READ, now)
         account = reading.account if before is None else _read_account(reader, schedule, SHOWN + 1, before)
         shown = account.lines[:SHOWN]
@@ -98,7 +94,7 @@ def show_schedule(visit: Visit) -> Page:
             "next": next_occurrence_finding(schedule, now),
             "strip": reading.strip,
             "since": local_time_text(reading.strip.since, schedule.timezone),
-            "damaged": reading.account.damaged,
+            "damaged_lines": reading.account.damaged,
             "older": change_query(visit, before=shown[-1].occurrence.seq) if shown and account.length > SHOWN else None,
             "actions": list_actions(schedule, is_ahead=any(one.code == "ahead" for one in facts["reasons"])),
         },

@@ -48,21 +48,21 @@ class Lines(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A picture. `earlier`: the address of the events before it; None: there are none."""
+    """A picture with the table beside it. `earlier`: the address of the events before it; `more`: that of a picture
+    with more of them; None: there are none."""
 
     picture: Picture
+    lines: Lines
     earlier: str | None
+    more: str | None
 
 
 def show_task(visit: Visit) -> Page:
     """Return the page of a task. Raises NotFound."""
-    id = visit.path["id"]
     shown = min(read_number(visit, "events") or EVENTS_SHOWN, EVENTS_MOST)
     note, daemon_runs = read_note(visit.services.database.path)
     with visit.reading() as reader:
-        task = try_read(id, lambda: find_task(reader, id))
-        if isinstance(task, Damaged):
-            return Page(template="damaged.html", title=f"Task {id}", facts={"row": task})
+        task = find_task(reader, visit.path["id"])
         booting = is_booting(reader, note, held=daemon_runs)
         weight = visit.services.config.triggers.priority_weight
         reasons = try_read(
@@ -71,20 +71,15 @@ def show_task(visit: Visit) -> Page:
                 reader, task, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
             ),
         )
-        drawn = try_read("the picture", lambda: _draw(reader, task, visit.now, daemon_runs=daemon_runs, limit=shown))
+        drawn = try_read("the picture", lambda: _draw(reader, task, visit, daemon_runs=daemon_runs, limit=shown))
         held = hold_reason(reader, task)
         details = read_readable_details(reader, task)
         audit = _read_audit(reader, task, details)
-    picture = drawn if isinstance(drawn, Damaged) else drawn.picture
-    has_all_asked = not isinstance(picture, Damaged) and picture.events >= shown  # large payloads leave fewer
     facts = {
         "task": task,
         "held": held,
         "reasons": reasons,
-        "picture": picture,
-        "lines": None if isinstance(picture, Damaged) else _list_lines(visit, picture),
-        "earlier_events": None if isinstance(drawn, Damaged) else drawn.earlier,
-        "more_events": change_query(visit, events=EVENTS_MOST) if has_all_asked and shown < EVENTS_MOST else None,
+        "drawn": drawn,
         "most": EVENTS_MOST,
         "audit": audit,
         "actions": list_actions(task, held),
@@ -102,9 +97,16 @@ def list_actions(task: Task, held: str | None) -> list[str]:
     return ["task cancel", "task signal"] if held is None else ["task retry", "task cancel", "task signal"]
 
 
-def _draw(reader: Reader, task: Task, now: float, *, daemon_runs: bool, limit: int) -> Drawn:
-    history = read_task_history(reader, task, now, daemon_runs=daemon_runs, limit=limit)
-    return Drawn(make_picture(history), _find_earlier(reader, history) if history.has_more else None)
+def _draw(reader: Reader, task: Task, visit: Visit, *, daemon_runs: bool, limit: int) -> Drawn:
+    history = read_task_history(reader, task, visit.now, daemon_runs=daemon_runs, limit=limit)
+    picture = make_picture(history)
+    has_all_asked = picture.events >= limit  # large payloads leave fewer
+    return Drawn(
+        picture,
+        _list_lines(visit, picture),
+        _find_earlier(reader, history) if history.has_more else None,
+        change_query(visit, events=EVENTS_MOST) if has_all_asked and limit < EVENTS_MOST else None,
+    )
 
 
 def _find_earlier(reader: Reader, history: TaskHistory) -> str:

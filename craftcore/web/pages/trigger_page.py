@@ -11,7 +11,8 @@ from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.diagnostics.text.trigger_text import name_work, read_task, task_status_text
 from craftcore.errors import NotFound
 from craftcore.executions.listing_store import ExecutionListStore
-from craftcore.storage.damaged_rows import Damaged, readable_value, try_read
+from craftcore.storage.damaged_rows import readable_value, try_read
+from craftcore.tasks.model import Task
 from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
@@ -42,7 +43,7 @@ def show_trigger(visit: Visit) -> Page:
         if not isinstance(trigger, Trigger):
             status = 404 if trigger is None else 200
             found = None if trigger is None else DamagedTriggerStore().find(reader, id)
-            facts |= {"damaged": trigger, "is_dead": found is not None and found.status == TriggerStatus.DEAD}
+            facts |= {"row": trigger, "is_dead": found is not None and found.status == TriggerStatus.DEAD}
             return Page(template="trigger_gone.html", title=f"Trigger {id}", facts=facts, status=status)
         task = read_task(reader, trigger)
         booting = is_booting(reader, note, held=daemon_runs)
@@ -62,9 +63,8 @@ def show_trigger(visit: Visit) -> Page:
                 name: value for name, value in document.items() if name not in HIDDEN and not name.endswith("_iso")
             },
             "moments": {name.removesuffix("_iso") for name in document if name.endswith("_iso")},
-            "task": None if task is None or isinstance(task, Damaged) else task,
-            "damaged_task": task if isinstance(task, Damaged) else None,
-            "task_status": None if task is None or isinstance(task, Damaged) else task_status_text(trigger, task),
+            "task": task,
+            "task_status": task_status_text(trigger, task) if isinstance(task, Task) else None,
             "claim": explain_claim(trigger, claims_live=daemon_runs and not booting),
             "actions": list_actions(trigger),
         },
