@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 
-import apsw
 import pytest
 
 from craftcore.triggers.model import TriggerSpec
@@ -100,21 +99,6 @@ def test_ids_that_emit_refuses_are_shown_escaped(cli, tampered_names, database, 
     assert shown.code != 70, shown.err
     assert (harmful_lines(shown.out), harmful_lines(shown.err)) == ([], [])
     assert name == "inspect --stats" or "\\x1b" in shown.out + shown.err
-
-
-@pytest.mark.parametrize("name", ["trigger list", "task list", "inbox list"])
-def test_invalid_live_task_is_reported_as_a_damaged_row_and_not_as_a_bug(cli, here, database, name):
-    here.core.close()
-    connection = apsw.Connection(str(database))
-    connection.execute("UPDATE tasks SET session_id = ?", (HOSTILE,))
-    connection.close()
-
-    refused = cli(*name.split())
-
-    assert refused.code == 65
-    assert "a damaged row cannot be shown: " in refused.err
-    assert "is not a name" in refused.err
-    assert harmful_lines(refused.err) == []
 
 
 def test_hostile_arguments_are_refused_with_escaped_text(cli, here):
