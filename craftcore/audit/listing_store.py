@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from craftcore.audit.model import AuditRow
-from craftcore.storage.damaged_rows import readable_value
+from craftcore.storage.damaged_rows import readable_row
 from craftcore.storage.row_spans import NO_BOUND
 from craftcore.storage.transaction import Reader
 
@@ -101,7 +101,7 @@ class AuditListStore:
             before=those.before,
             limit=limit,
         )
-        return [AuditRow(**{name: readable_value(value) for name, value in row.items()}) for row in rows]
+        return [AuditRow(**readable_row(row)) for row in rows]
 
     def find_request(self, tx: Reader, name: str, newest: int) -> str | None:
         """Return the request of the newest rows that was made by a form with this random name; None: none was."""

@@ -9,7 +9,7 @@ import anyio
 
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.log import get_logger
-from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
+from craftcore.schedules.quarantine_store import SCHEDULES
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.tasks.service import TaskService
@@ -79,5 +79,5 @@ class Corruption:
         return [
             *self._tasks.set_aside_corrupt(tx),
             *self._claims.set_aside_corrupt(tx),
-            *set_aside_corrupt_schedules(tx),
+            *(one.message for one in SCHEDULES.repair_all(tx)),
         ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.errors import UnreadableRow
 from craftcore.executions.model import Status
-from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows, readable_value
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows, readable_row, readable_value
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -122,7 +122,7 @@ class ExecutionListStore:
 
     def headers_of(self, tx: Reader, trigger_id: str, limit: int) -> list[Row]:
         """Return what is short of a trigger's records, the newest first."""
-        return tx.fetch_all(
+        rows = tx.fetch_all(
             """
             SELECT id, attempt, turn, CAST(status AS BLOB) AS status, CAST(error_code AS BLOB) AS error_code,
                    created_at, ended_at, latency_ms
@@ -136,6 +136,7 @@ class ExecutionListStore:
             high=f"exec-{trigger_id}/",
             limit=limit,
         )
+        return [readable_row(row) for row in rows]
 
 
 @model_reader

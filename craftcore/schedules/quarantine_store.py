@@ -6,7 +6,7 @@ import json
 
 from craftcore.schedules.store import schedule_of
 from craftcore.storage.quarantine import Quarantine
-from craftcore.storage.transaction import Row, Transaction
+from craftcore.storage.transaction import Row
 
 
 def check_schedule(row: Row) -> None:
@@ -35,11 +35,3 @@ SCHEDULES = Quarantine(
     },
     nulls=("at", "anchor_at", "step_seconds", "cron", "next_at", "session_id", "description"),
 )
-
-
-def set_aside_corrupt_schedules(tx: Transaction) -> list[str]:
-    """Disable each corrupt schedule. Return what was wrong with them."""
-    found = SCHEDULES.find(tx)
-    for one in found:
-        SCHEDULES.repair(tx, one)
-    return [one.message for one in found]

@@ -142,6 +142,11 @@ def readable_value(value: Any) -> Any:
     return readable_text(value) if isinstance(value, bytes) else value
 
 
+def readable_row(row: Row) -> Row:
+    """Return a row with texts instead of bytes."""
+    return {name: readable_value(value) for name, value in row.items()}
+
+
 def _id_of(row: Any) -> str | None:
     """Return the id or the key of a model, of a document, or of the model that a tuple begins with."""
     if isinstance(row, dict):
@@ -156,4 +161,4 @@ def _read_row(row: Row, model: Callable[[Row], Model], key: str) -> Model | Dama
     id = None if row[key] is None else str(readable_value(row[key]))
     if wrong := invalid_text(row):
         return Damaged(id, wrong, row.get("seq"))
-    return try_read(id, lambda: model({name: readable_value(value) for name, value in row.items()}), row.get("seq"))
+    return try_read(id, lambda: model(readable_row(row)), row.get("seq"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.damaged_rows import UNREADABLE, describe_damage, invalid_text, readable_value
+from craftcore.storage.damaged_rows import UNREADABLE, describe_damage, invalid_text, readable_row, readable_value
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 OWNER = "owner"
@@ -52,9 +52,16 @@ class Quarantine:
         """Return the corrupt rows among those of the query."""
         return [corrupt for row in tx.fetch_all_as_bytes(self.rows) if (corrupt := self._inspect(row))]
 
+    def repair_all(self, tx: Transaction) -> list[CorruptRow]:
+        """Repair the corrupt rows. Return them as they were."""
+        found = self.find(tx)
+        for corrupt in found:
+            self.repair(tx, corrupt)
+        return found
+
     def repair(self, tx: Transaction, corrupt: CorruptRow) -> int:
         """Make the row readable and write what becomes of it. Return 0 when `where` excludes the row."""
-        values = {name: readable_value(value) for name, value in corrupt.row.items()}
+        values = readable_row(corrupt.row)
         values |= {name: _to_json(values[name]) for name in self.json}
         bad = [name for name, value in corrupt.row.items() if invalid_text({name: value})]
         sets = {name: f":{name}" for name in (*bad, *self.json)} | dict.fromkeys(self.nulls, "NULL") | self.becomes
@@ -71,7 +78,7 @@ class Quarantine:
         wrong = invalid_text(row)
         if wrong is None:
             try:
-                self.check({name: readable_value(value) for name, value in row.items()})
+                self.check(readable_row(row))
                 return None
             except UNREADABLE as error:
                 wrong = describe_damage(error)

@@ -276,9 +276,8 @@ class ClaimService:
 
         For when a statement over many rows failed with RowInvalid or UnicodeDecodeError.
         """
-        found = TRIGGERS.find(tx)
+        found = TRIGGERS.repair_all(tx)
         for one in found:
-            TRIGGERS.repair(tx, one)
             self.follower.on_settled_unrun(tx, [readable_value(one.row["id"])])
         return [one.message for one in found]
 

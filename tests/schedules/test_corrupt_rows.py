@@ -6,7 +6,7 @@ import pytest
 
 from craftcore import App
 from craftcore.schedules.model import Origin, ScheduleStatus
-from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
+from craftcore.schedules.quarantine_store import SCHEDULES
 from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
@@ -52,7 +52,7 @@ def test_corrupt_schedule_declared_in_code_is_active_after_the_next_declaration(
     put(core, id="spoiled", origin=Origin.CODE)
     damage(core.database.path, "schedules", SPOILED[0], "id = 'spoiled'")
 
-    assert [line.partition(":")[0] for line in core.do(set_aside_corrupt_schedules)] == ["schedule spoiled"]
+    assert [one.message.partition(":")[0] for one in core.do(SCHEDULES.repair_all)] == ["schedule spoiled"]
     put(core, id="spoiled", origin=Origin.CODE)
 
     assert stored(core, "spoiled").status is ScheduleStatus.ACTIVE
@@ -62,5 +62,5 @@ def test_sound_schedule_is_not_set_aside(core):
     put(core)
     before = stored(core)
 
-    assert core.do(set_aside_corrupt_schedules) == []
+    assert core.do(SCHEDULES.repair_all) == []
     assert stored(core) == before
