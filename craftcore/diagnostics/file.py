@@ -13,6 +13,7 @@ from craftcore.diagnostics.conditions import RELEASE
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
+from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import call_mark, get_fact
 from craftcore.storage.integrity import FileCheck, check_file, quick_check, schema_faults
 from craftcore.storage.migrations import list_migrations
@@ -103,7 +104,7 @@ def chain_state_of(reader: Reader) -> ChainState:
 
 def identity_of(reader: Reader, note: LockInfo | None) -> Identity:
     """Read the identity from the database and from its lock file."""
-    epoch = reader.fetch_value("SELECT max(epoch) FROM epochs")
+    epoch = newest_epoch(reader)
     return Identity(database_id=get_fact(reader, "database_id"), epoch=epoch, call_mark=call_mark(reader), note=note)
 
 

@@ -19,6 +19,7 @@ from craftcore.schedules.recurrence.timezones import find_zone
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
@@ -109,7 +110,7 @@ def work_of(
     booting: bool = False,
 ) -> Work:
     """Read the state of the work from one snapshot."""
-    epoch = reader.fetch_value("SELECT coalesce(max(epoch), 0) FROM epochs")
+    epoch = newest_epoch(reader) or 0
     claims, dead = reader.fetch_one(CLAIMS, epoch=epoch) or {}, reader.fetch_one(DEAD) or {}
     count, oldest = ActivityListStore().count_in_doubt(reader)
     zones = [zone for (zone,) in reader.fetch_tuples(ZONES)]

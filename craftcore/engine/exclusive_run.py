@@ -59,11 +59,6 @@ class ExclusiveRun:
         return self._alone is not None
 
     @property
-    def is_waiting(self) -> bool:
-        """A suspect waits for the end of what runs."""
-        return self._waiting is not None and self._deadline is not None
-
-    @property
     def outlived(self) -> Claim | None:
         """The suspect that still runs after its time alone, until something has started beside it."""
         return self._outlived

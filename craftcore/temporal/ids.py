@@ -16,8 +16,6 @@ _RUN = re.compile(r"@[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 KEY_MAX = 150
 """Characters of a dedup key: a task id has room for a run id, and an action key has room for a task id."""
 
-TASK_QUEUE = "craftcore"
-
 
 def workflow_id_of_key(dedup_key: str) -> str:
     """Return the workflow id of work with this dedup key. Raises InvalidInput for a key that is too long."""

@@ -152,7 +152,7 @@ async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
         await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         harness.engine.ring(schedules=False)
-        await harness.until(lambda: harness.engine.consumer.exclusive.is_waiting)
+        await harness.until(lambda: harness.engine.consumer.exclusive._waiting is not None)
         gates["long"].set()
         await harness.until(lambda: running == {"suspect"})
         row = harness.trigger(ids["suspect"])
@@ -171,7 +171,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         await harness.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         harness.engine.ring(schedules=False)
-        await harness.until(lambda: harness.engine.consumer.exclusive.is_waiting)
+        await harness.until(lambda: harness.engine.consumer.exclusive._waiting is not None)
         core = Services(harness.path, settings())
         with core.transaction() as tx:
             core.triggers.cancel(tx, ids["suspect"])
@@ -179,7 +179,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         gates["long"].set()
         await harness.until(lambda: harness.trigger(ids["other"])["status"] == "DONE")
 
-        await harness.until(lambda: not harness.engine.consumer.exclusive.is_waiting)
+        await harness.until(lambda: harness.engine.consumer.exclusive._waiting is None)
 
 
 async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path, monkeypatch):

@@ -33,6 +33,7 @@ from craftcore.storage.backup.staging_file import (
     unused_name,
 )
 from craftcore.storage.database import Database
+from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact
 from craftcore.storage.files.whole_file import write_whole
 from craftcore.storage.integrity import check_file
@@ -175,7 +176,7 @@ def _check(database: Database, draft: StagingFile, taken_at: float, version: str
             )
         facts: dict[str, Any] = {
             "database_id": get_fact(reader, "database_id"),
-            "epoch": reader.fetch_value("SELECT max(epoch) FROM epochs") or 0,
+            "epoch": newest_epoch(reader) or 0,
             "schema": reader.fetch_value("SELECT max(name) FROM schema_migrations"),
             "rows": {table: reader.fetch_value(f"SELECT count(*) FROM {table}") for table in COUNTED},  # noqa: S608
             "head": head(reader),

@@ -8,7 +8,6 @@ from typing import Any
 
 from craftcore.temporal.workflow.journal_messages import JournalCall, complete_draft, read_batch
 
-JOURNAL = "journal"
 UNKNOWN_ACTION = "unknown"
 
 
