@@ -213,11 +213,33 @@ class NewTask(NamedTuple):
     session_id: str | None
     schedule_id: str | None
     parent_id: str | None
-    trigger_id: str
+    trigger_id: str | None
     max_attempts: int | None
-    deadline_at: float | None
+    deadline_at: float | None = None
     dedup_key: str | None = None
     ends_with_parent: int = 0
+
+
+def make_task(row: NewTask, seq: int, now: float) -> Task:
+    """Return a task at its first turn."""
+    return Task(
+        **row._asdict(),
+        seq=seq,
+        agents=None,
+        agent=None,
+        status=TaskStatus.RUNNING,
+        reason=None,
+        turn=1,
+        state_json="null",
+        result_json=None,
+        error_code=None,
+        error_message=None,
+        turns_alone=0,
+        steps_alone=0,
+        created_at=now,
+        updated_at=now,
+        ended_at=None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from craftcore.errors import UnreadableRow
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 from craftcore.tasks.mailbox_store import EarlyMailStore
-from craftcore.tasks.model import NewTask, Task, TaskStatus
+from craftcore.tasks.model import NewTask, Task, TaskStatus, make_task
 from craftcore.triggers.backoff import ATTEMPTS_MAX
 from craftcore.triggers.validation import is_name
 
@@ -72,16 +72,6 @@ ADVANCE = BulkStatement(
 PARENT_ENDED = "its parent has ended"
 """The reason of a child that was cancelled with its parent."""
 
-NEW: dict[str, Any] = {
-    **dict.fromkeys(("agents", "agent", "reason", "result_json", "error_code", "error_message", "ended_at")),
-    "status": TaskStatus.RUNNING,
-    "turn": 1,
-    "state_json": "null",
-    "turns_alone": 0,
-    "steps_alone": 0,
-}
-"""The values of a new task that are the same for all, as in the schema."""
-
 
 class TaskStore:
     """Rows of `tasks`. Holds nothing; every method runs on the transaction it is given."""
@@ -97,10 +87,7 @@ class TaskStore:
         )
         assert found is not None
         first: int = found["seq"]
-        tasks = [
-            Task(seq=seq, created_at=tx.now, updated_at=tx.now, **row._asdict(), **NEW)
-            for seq, row in enumerate(rows, first)
-        ]
+        tasks = [make_task(row, seq, tx.now) for seq, row in enumerate(rows, first)]
         tx.execute_many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
         if found["has_mail"]:
             EarlyMailStore().deliver(tx, [(task.seq, task.id) for task in tasks])

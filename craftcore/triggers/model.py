@@ -193,9 +193,9 @@ class Claim(NamedTuple):
     starts: int
     crash_count: int
     max_attempts: int | None
-    schedule_id: str | None
-    nominal_at: float | None
-    active_key: str | None
+    schedule_id: str | None = None
+    nominal_at: float | None = None
+    active_key: str | None = None
     """Its dedup key, when that is free again once the work has ended."""
 
 

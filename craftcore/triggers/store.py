@@ -251,7 +251,4 @@ def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:
         starts=0,
         crash_count=0,
         max_attempts=row.max_attempts,
-        schedule_id=None,
-        nominal_at=None,
-        active_key=None,
     )

@@ -220,9 +220,6 @@ class EntryRunner:
             starts=given.starts,
             crash_count=given.crashes,
             max_attempts=start.max_attempts,
-            schedule_id=None,
-            nominal_at=None,
-            active_key=None,
         )
         routed = self._route_of(given)
         record = Record(given.token, f"exec-{task.id}.{given.token}", given.now, routed, given.now)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.model import NewTask, Task, TaskStatus, make_task
 from craftcore.temporal.ids import task_id_of
 from craftcore.temporal.records.history import Runs
 from craftcore.temporal.records.history_events import TaskHistory
 from craftcore.temporal.workflow.messages import TaskState
-from craftcore.temporal.workflow.task_moves import make_task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,13 +59,13 @@ class RecordedTask:
         """Return the row of a task that no worker has taken."""
         start, at = self.history.start, self.history.started_at
         turn = self.history.attempts[-1].turn if self.history.attempts else 1
-        task = make_task(
-            self.id,
-            at,
+        row = NewTask(
+            id=self.id,
             workflow=start["workflow"],
             session_id=start.get("session_id"),
             schedule_id=start.get("schedule_id"),
             parent_id=start.get("parent"),
+            trigger_id=None,
             max_attempts=start.get("max_attempts"),
         )
-        return replace(task, reason="waits for a worker", turn=turn)
+        return replace(make_task(row, 1, at), reason="waits for a worker", turn=turn)

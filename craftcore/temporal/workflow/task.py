@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.activities.model import Activity, ActivityStatus
     from craftcore.errors import PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
-    from craftcore.tasks.model import ResolvedBy, Resume, TaskStatus, Wait
+    from craftcore.tasks.model import NewTask, ResolvedBy, Resume, TaskStatus, Wait, make_task
     from craftcore.tasks.wait_rules import has_renewed_budget, write_task_end
     from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
     from craftcore.temporal.workflow import counts, entry_input, mailbox, task_ledger, task_moves
@@ -99,16 +99,16 @@ class TaskWorkflow:
         state = unpack(carried, packed)
         if state is None:
             info = workflow.info()
-            task = task_moves.make_task(
-                task_id_of(info.workflow_id, info.first_execution_run_id),
-                workflow.time(),
+            row = NewTask(
+                id=task_id_of(info.workflow_id, info.first_execution_run_id),
                 workflow=start.workflow,
                 session_id=start.session_id,
                 schedule_id=start.schedule_id,
                 parent_id=start.parent,
+                trigger_id=None,
                 max_attempts=start.max_attempts,
             )
-            state = TaskState(task=task, resume=Resume.FIRST, limits=start.limits)
+            state = TaskState(task=make_task(row, 1, workflow.time()), resume=Resume.FIRST, limits=start.limits)
         self._start = start
         self._state = state
         self._limits = RunLimits(start)

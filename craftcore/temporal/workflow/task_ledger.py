@@ -53,10 +53,7 @@ def begin_call(state: TaskState, token: int, given: Intent, now: float) -> Journ
         case Reentry.TAKE:
             return _on_record(before)
         case Reentry.LEAVE_BEHIND:
-            left = settle(before, before.last_call, LEFT_BEHIND, now)
-            assert left is not None, before
-            state.acts[given.key] = left
-            return _on_record(left)
+            return _on_record(_leave(state, before, now))
         case Reentry.CALL_AGAIN:
             return _write_intent(state, begin_again(before, intent, now), given)
 
@@ -78,7 +75,7 @@ def settle_call(state: TaskState, key: str, calls: int, given: Outcome, now: flo
     if before is None:  # its turn is over, for it was decided
         return _note_late(state, key, calls, end, "its turn is over", now)
     if before.calls == calls and before.is_open and before.reason == LEFT_BEHIND.reason:
-        before = reopen_intent(before)
+        before = replace(before, status=ActivityStatus.INTENT)
     after = settle(before, before.last_call._replace(calls=calls), end, now)
     if after is not None:
         state.acts[key] = after
@@ -122,9 +119,7 @@ def leave_behind(state: TaskState, token: int | None, now: float) -> float:
     until = 0.0
     for key in list_intents(state, token):
         before = state.acts[key]
-        left = settle(before, before.last_call, LEFT_BEHIND, now)
-        assert left is not None, before
-        state.acts[key] = left
+        _leave(state, before, now)
         if before.policy is not OnUnknown.RESEND:
             until = max(until, state.ends_at[key])
     return until
@@ -139,8 +134,12 @@ def list_intents(state: TaskState, token: int | None = None) -> list[str]:
     ]
 
 
-def reopen_intent(activity: Activity) -> Activity:
-    return replace(activity, status=ActivityStatus.INTENT)
+def _leave(state: TaskState, before: Activity, now: float) -> Activity:
+    """Put a call in doubt that its entry has left."""
+    left = settle(before, before.last_call, LEFT_BEHIND, now)
+    assert left is not None, before
+    state.acts[before.key] = left
+    return left
 
 
 def _write_intent(state: TaskState, activity: Activity, given: Intent) -> JournalAnswer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from craftcore.errors import ErrorCode
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.plurals import format_count
-from craftcore.tasks.model import CANCEL, NewWait, QuestionKind, Resume, Task, TaskStatus, Wait
+from craftcore.tasks.model import CANCEL, NewWait, QuestionKind, Resume, TaskStatus, Wait
 from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd, TaskState
 
 
@@ -18,45 +18,6 @@ class NextMove:
     end: TaskEnd | None = None
     not_before: float | None = None
     wait: NewWait | None = None
-
-
-def make_task(
-    task_id: str,
-    now: float,
-    *,
-    workflow: str,
-    session_id: str | None,
-    schedule_id: str | None,
-    parent_id: str | None,
-    max_attempts: int | None,
-) -> Task:
-    """Return a task before its first turn."""
-    return Task(
-        seq=1,
-        id=task_id,
-        workflow=workflow,
-        agents=None,
-        agent=None,
-        session_id=session_id,
-        schedule_id=schedule_id,
-        parent_id=parent_id,
-        status=TaskStatus.RUNNING,
-        reason=None,
-        turn=1,
-        state_json="null",
-        result_json=None,
-        error_code=None,
-        error_message=None,
-        trigger_id=None,
-        max_attempts=max_attempts,
-        turns_alone=0,
-        steps_alone=0,
-        deadline_at=None,
-        created_at=now,
-        updated_at=now,
-        ended_at=None,
-        dedup_key=None,
-    )
 
 
 def settle(state: TaskState, end: EntryEnd, now: float) -> NextMove:
