@@ -29,17 +29,9 @@ _HOMES = {
 }
 
 __all__ = [
-    "CrashMatrixFailed",
-    "CrashReport",
-    "Effect",
-    "Lab",
-    "Provider",
-    "ScenarioEnd",
-    "VirtualClock",
-    "crash_matrix",
-    "happens_once",
-    "record_effect",
-]
+    "CrashMatrixFailed", "CrashReport", "Effect", "Lab", "Provider", "ScenarioEnd", "VirtualClock", "crash_matrix",
+    "happens_once", "record_effect",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
