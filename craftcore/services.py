@@ -86,7 +86,7 @@ class Services:
         self.activity_decisions = ActivityDecisions(ledger, waits)
         task_closer = TaskCloser(self.triggers, waits, self.acts, self.restored)
         turn_stopper = TurnStopper(self.triggers, waits, self.acts)
-        self.holds = Holds(self.triggers)
+        self.holds = Holds()
         self.tasks = TaskService(
             self.clock,
             self.triggers,
@@ -101,7 +101,7 @@ class Services:
         self.turns = TurnService(
             self.triggers, waits, task_closer, turn_stopper, self.restored, lease_seconds=config.triggers.lease_seconds
         )
-        self.resume_contract = ResumeContract(self.triggers, self.tasks, waits, max_age=config.tasks.resume_max_age)
+        self.resume_contract = ResumeContract(self.tasks, waits, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
 
     def cancel_all(self, tx: Transaction, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:

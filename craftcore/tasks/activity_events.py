@@ -118,18 +118,6 @@ class ActivityEvents:
         self._recording.record_all(tx, [end.event for end in ends if end.begun.seq in settled])
         return [end.begun.seq in settled for end in ends]
 
-    def find(self, tx: Transaction, key: str) -> Activity | None:
-        """Return the activity of this key; None when nothing was begun under it."""
-        return self._store.get(tx, key)
-
-    def list_of_turn(self, tx: Transaction, task_seq: int, turn: int) -> list[Activity]:
-        """Return the activities of the newest turn of a task, the oldest first."""
-        return self._store.list_of_turn(tx, task_seq, turn)
-
-    def list_keys_of_turn(self, tx: Transaction, task_seq: int, turn: int) -> list[str]:
-        """Return the keys of the activities of the newest turn of a task."""
-        return self._store.list_keys_of_turn(tx, task_seq, turn)
-
     def decide(
         self,
         tx: Transaction,

@@ -13,14 +13,14 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import OWN_SOURCES, Claim
-from craftcore.triggers.service import TriggerService
+from craftcore.triggers.operator_store import OperatorStore
 
 
 class Holds:
     """Hold, put off, release. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, triggers: TriggerService) -> None:
-        self._triggers = triggers
+    def __init__(self) -> None:
+        self._triggers = OperatorStore()
         self._holds = HoldStore()
         self._tasks = TaskStore()
 

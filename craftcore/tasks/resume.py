@@ -21,7 +21,7 @@ from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import TriggerSource, TriggerStatus
-from craftcore.triggers.service import TriggerService
+from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.settlement import HANDED_BACK, RECLAIMED
 
 NAMED_MAX = 20
@@ -55,8 +55,7 @@ class Resumed:
 class ResumeContract:
     """The resume contract: the rules for tasks at a boot. `max_age` in seconds."""
 
-    def __init__(self, triggers: TriggerService, tasks: TaskService, waiting: WaitService, *, max_age: float) -> None:
-        self._triggers = triggers
+    def __init__(self, tasks: TaskService, waiting: WaitService, *, max_age: float) -> None:
         self._service = tasks
         self._waiting = waiting
         self._max_age = max_age
@@ -92,7 +91,7 @@ class ResumeContract:
     def _suspend(self, tx: Transaction, task: Task, epoch: int, touched_at: float, trigger_seq: int | None) -> None:
         """Suspend the turn until an operator answers, and settle its trigger."""
         if trigger_seq is not None:
-            self._triggers.settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
+            OperatorStore().settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
         asked = make_stale_question(task, tx.now - touched_at)
         wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)
         begun = self._waiting.begin(tx, task, task.turn, wait)

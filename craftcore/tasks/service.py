@@ -37,6 +37,7 @@ from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
+from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
 from craftcore.triggers.validation import is_name, show_value
@@ -279,14 +280,14 @@ class TaskService:
             if table is not LIVE_TASKS:
                 table.repair(tx, corrupt)
             if table is MESSAGES and (trigger_id := readable_text(corrupt.row["trigger_id"])) is not None:
-                self._triggers.mark_undelivered(tx, trigger_id, corrupt.message)
+                OperatorStore().mark_undelivered(tx, trigger_id, corrupt.message)
         for task_seq, wrong in {one.owner: one.message for _, one in reversed(found) if one.owner is not None}.items():
             task = fail_task(tx, task_seq, wrong)
             if task is None:
                 self._ending.ask_about_acts(tx, task_seq)
                 continue
             if task.trigger_id is not None:
-                self._triggers.bury(tx, task.trigger_id, wrong)
+                OperatorStore().bury(tx, task.trigger_id, wrong)
             self._ending.close(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
         return [one.message for _, one in found]
 

@@ -14,7 +14,7 @@ from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
+from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 from craftcore.triggers.service import TriggerService
@@ -105,10 +105,6 @@ class TurnRecorder:
         if not self._memos.held_leases(tx, [(claim.seq, claim.lease_token)]):
             raise LeaseLost(f"the turn of trigger {claim.id} is over; nothing was written")
         self._tasks.set_progress(tx, task_seq, progress_json)
-
-    def stream(self, tx: Transaction, task_id: str, limit: int) -> list[StreamRow]:
-        """Return the newest events of a task, oldest of them first."""
-        return self._memos.stream(tx, task_id, limit)
 
     def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
         """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Nothing is asked once it is

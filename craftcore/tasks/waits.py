@@ -39,6 +39,7 @@ from craftcore.tasks.wait_rules import (
 )
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.triggers.model import TriggerSource, TriggerSpec
+from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import wake_key
 
@@ -67,6 +68,7 @@ class WaitService:
         self._questions = QuestionStore()
         self._mails = MailStore()
         self._activities = ActivityStore()
+        self._operators = OperatorStore()
 
     def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> StartedWait:
         """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
@@ -100,7 +102,7 @@ class WaitService:
             return False
         self._end_alternatives(tx, wait)
         timer = task.trigger_id
-        if timer is None or not self._triggers.pull_forward(tx, timer):
+        if timer is None or not self._operators.pull_forward(tx, timer):
             timer = self._emit(tx, task, self._waits.find_first(tx, wait), tx.now)
         self._tasks.wake(tx, task.seq, timer, f"woken: {cause}", renews=True)
         return True

@@ -6,7 +6,7 @@ Each move names the states it starts from; False: the trigger was in none of the
 from __future__ import annotations
 
 from craftcore.storage.transaction import Transaction
-from craftcore.triggers.model import Claim
+from craftcore.triggers.model import HELD_UNTIL, Claim
 
 
 class OperatorStore:
@@ -122,9 +122,9 @@ class OperatorStore:
             reason=reason,
         )
 
-    def put_off(self, tx: Transaction, claim: Claim, reason: str, *, until: float) -> tuple[str | None] | None:
-        """Move CLAIMED and not started -> PENDING, not due before `until`. Return the reason that its row had. None
-        when the claim has lost its lease, and nothing was written."""
+    def put_off(self, tx: Transaction, claim: Claim, reason: str) -> tuple[str | None] | None:
+        """Let an unstarted claim wait for a person, out of every window. Return the reason that its row had; None when
+        the claim has lost its lease, and nothing was written."""
         row = tx.fetch_one(
             "SELECT reason FROM triggers WHERE seq = :seq AND lease_token = :token AND started_at IS NULL",
             seq=claim.seq,
@@ -147,13 +147,13 @@ class OperatorStore:
                AND status = 'CLAIMED'
             """,
             seq=claim.seq,
-            until=until,
+            until=HELD_UNTIL,
             reason=reason,
         )
         return (row["reason"],)
 
-    def put_back(self, tx: Transaction, trigger_id: str, reason: str | None, *, put_off_until: float) -> bool:
-        """Let a trigger that was put off until then be due now. False when it is not waiting for that."""
+    def put_back(self, tx: Transaction, trigger_id: str, reason: str | None) -> bool:
+        """Let a trigger that was put off for a person be due now. False when it is not waiting for that."""
         return tx.run_one(
             """
             UPDATE triggers
@@ -167,7 +167,7 @@ class OperatorStore:
             """,
             id=trigger_id,
             reason=reason,
-            until=put_off_until,
+            until=HELD_UNTIL,
         )
 
     def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:

@@ -18,7 +18,6 @@ from craftcore.triggers.derived_ids import derive_id
 from craftcore.triggers.duplicates import find_foreign_holder, held_name, make_duplicate
 from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
-    HELD_UNTIL,
     Claim,
     DedupScope,
     Emitted,
@@ -143,23 +142,6 @@ class TriggerService:
         ranks."""
         return self._store.has_due(tx, session_id, tx.now)
 
-    def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
-        """Make a trigger that waits for its time due now. False when it is settled, or gone."""
-        return self._operators.pull_forward(tx, trigger_id)
-
-    def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:
-        """Settle a trigger that is not started: what it was to advance goes on with another, if a person says so."""
-        self._operators.settle_unstarted(tx, seq, reason)
-
-    def put_off(self, tx: Transaction, claim: Claim, reason: str) -> tuple[str | None] | None:
-        """Let an unstarted claim wait for a person, out of every window; what its row gave as reason so far. None when
-        it has lost its lease, and nothing was written."""
-        return self._operators.put_off(tx, claim, reason, until=HELD_UNTIL)
-
-    def put_back(self, tx: Transaction, trigger_id: str, reason: str | None) -> bool:
-        """Let a trigger that was put off for a person be due now. False when it is not waiting for that."""
-        return self._operators.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
-
     def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> str | None:
         """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
         again. Return its new id; None when its row is gone."""
@@ -167,15 +149,6 @@ class TriggerService:
         if self.is_id_used(tx, new_id):  # by what an earlier trigger with this id emitted
             new_id = self._clock.new_id()
         return new_id if self._store.insert_again(tx, trigger_id, new_id, payload_json) else None
-
-    def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """Make a live trigger a dead letter, because its work is corrupt. False when it is settled, or gone."""
-        return self._operators.bury(tx, trigger_id, message)
-
-    def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """Bury a delivered message that cannot be read where it lies: it becomes a dead letter, and can be requeued.
-        False when it was not delivered, or is gone."""
-        return self._operators.mark_undelivered(tx, trigger_id, message)
 
     def _find_existing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """Return the trigger that already holds the id, else the key. An id is held as long as anything of it is on

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
+from craftcore.activities.store import ActivityStore
 from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction, keys_like
 from craftcore.tasks.activity_events import ActEnd, NewAct
@@ -108,7 +109,7 @@ def run_all_rules(filled: Filled, tx: Transaction) -> None:
     acts, task_seq = filled.core.acts, filled.running.task.seq
     settle_acts(filled, tx, *begin_acts(filled, tx, "1.1", "1.2", "1.3", "1.4"))
     acts.intent_of(tx, an_intent(filled.running, "1.1"))
-    found = [acts.find(tx, an_intent(filled.running, f"1.{n}").key) for n in (1, 2, 3, 4)]
+    found = [ActivityStore().get(tx, an_intent(filled.running, f"1.{n}").key) for n in (1, 2, 3, 4)]
     first, second, third, fourth = [one for one in found if one is not None]
     acts.decide(tx, first, Decision.HAPPENED, "reconcile", "ref", event(filled.running, EventType.ACTIVITY_RESOLVED))
     begin_acts(filled, tx, "1.2", again=second)

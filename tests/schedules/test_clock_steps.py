@@ -15,6 +15,7 @@ from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.triggers.limit_keys import LimitKey
 from craftcore.triggers.limit_wait_store import LimitWaitStore
 from craftcore.triggers.model import HELD_UNTIL, LIMITED_UNTIL
+from craftcore.triggers.operator_store import OperatorStore
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.schedule_steps import (
     DAY,
@@ -233,7 +234,7 @@ def test_held_trigger_stays_held_after_a_clock_step(core, clock):
     set_ahead(clock)
     emitted = emit(core)
     [claim] = claim_all(core)
-    core.do(core.triggers.put_off, claim, "held")
+    core.do(OperatorStore().put_off, claim, "held")
     correct_clock(core, clock)
 
     assert look(core, emitted.id).due_at == HELD_UNTIL

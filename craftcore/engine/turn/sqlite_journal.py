@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
+from craftcore.activities.store import ActivityStore
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.log import get_logger
@@ -19,7 +20,7 @@ from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, ActivityEvents, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
-from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
@@ -139,19 +140,19 @@ class SqliteJournal:
         return await self._writer.commit(self._acts.decide, activity, decision, decided_by, reference, event)
 
     async def look(self, key: str) -> Activity | None:
-        return await self._writer.commit(self._acts.find, key)
+        return await self._writer.commit(ActivityStore().get, key)
 
     async def list_act_keys(self, task: Task) -> Iterable[str]:
-        return await self._writer.commit(self._acts.list_keys_of_turn, task.seq, task.turn)
+        return await self._writer.commit(ActivityStore().list_keys_of_turn, task.seq, task.turn)
 
     async def list_of_turn(self, task: Task, beside: Container[str]) -> Sequence[Activity]:
-        activities = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
+        activities = await self._writer.commit(ActivityStore().list_of_turn, task.seq, task.turn)
         return [activity for activity in activities if activity.key not in beside]
 
     # The stream and the progress of a turn
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
-        return await self._writer.commit(self._turn_recorder.stream, task_id, limit)
+        return await self._writer.commit(MemoStore().stream, task_id, limit)
 
     async def set_progress(self, claim: Claim, task: Task, progress_json: str) -> None:
         await self._commits.commit(self._turn_recorder.set_progress, claim, task.seq, progress_json)
