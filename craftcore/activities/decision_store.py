@@ -6,17 +6,17 @@ from craftcore.activities.model import Activity, Decision
 from craftcore.storage.transaction import Transaction
 
 CHANGED = (
-    "status",
-    "reason",
-    "decision",
-    "may_retry",
-    "in_doubt",
-    "provider_ref",
-    "result_json",
-    "updated_at",
-    "settled_at",
-)
+    "status", "reason", "decision", "may_retry", "in_doubt", "provider_ref", "result_json", "updated_at", "settled_at",
+)  # fmt: skip
 """The columns that a decision changes."""
+
+CHANGE = f"""
+UPDATE activity_log
+   SET {", ".join(f"{name} = :{name}" for name in CHANGED)}
+ WHERE seq = :seq
+   AND calls = :calls
+   AND status = :status_before
+"""  # noqa: S608 - the columns of the model
 
 
 class DecisionStore:
@@ -26,21 +26,7 @@ class DecisionStore:
         """Write what a decision made of an activity. False when it was called or settled meanwhile, and nothing was
         written."""
         return tx.run_one(
-            """
-            UPDATE activity_log
-               SET status       = :status,
-                   reason       = :reason,
-                   decision     = :decision,
-                   may_retry    = :may_retry,
-                   in_doubt     = :in_doubt,
-                   provider_ref = :provider_ref,
-                   result_json  = :result_json,
-                   updated_at   = :updated_at,
-                   settled_at   = :settled_at
-             WHERE seq = :seq
-               AND calls = :calls
-               AND status = :status_before
-            """,
+            CHANGE,
             **{name: getattr(after, name) for name in CHANGED},
             seq=before.seq,
             calls=before.calls,

@@ -46,23 +46,20 @@ SETTLE = BulkStatement(
 )
 
 CHANGED = (
-    "status",
-    "reason",
-    "policy",
-    "result_json",
-    "error_code",
-    "error_message",
-    "may_retry",
-    "calls",
-    "in_doubt",
-    "decision",
-    "execution_seq",
-    "epoch",
-    "last_call_at",
-    "updated_at",
-    "settled_at",
-)
+    "status", "reason", "policy", "result_json", "error_code", "error_message", "may_retry", "calls", "in_doubt",
+    "decision", "execution_seq", "epoch", "last_call_at", "updated_at", "settled_at",
+)  # fmt: skip
 """The columns that a move of one that FAILED or is UNKNOWN changes."""
+
+CHANGE = f"""
+UPDATE activity_log
+   SET {", ".join(f"{name} = :{name}" for name in CHANGED)}
+ WHERE seq = :seq
+   AND calls = :calls_before
+   AND status = :status_before
+   AND status IN ('FAILED', 'UNKNOWN')
+   AND decision IS :decision_before
+"""  # noqa: S608 - the columns of the model
 
 KNOWN = """
 SELECT *
@@ -148,29 +145,7 @@ class ActivityStore:
         """Write a move of one that FAILED or is UNKNOWN. False when it is not as it was seen any more, and nothing was
         written."""
         return tx.run_one(
-            """
-            UPDATE activity_log
-               SET status        = :status,
-                   reason        = :reason,
-                   policy        = :policy,
-                   result_json   = :result_json,
-                   error_code    = :error_code,
-                   error_message = :error_message,
-                   may_retry     = :may_retry,
-                   calls         = :calls,
-                   in_doubt      = :in_doubt,
-                   decision      = :decision,
-                   execution_seq = :execution_seq,
-                   epoch         = :epoch,
-                   last_call_at  = :last_call_at,
-                   updated_at    = :updated_at,
-                   settled_at    = :settled_at
-             WHERE seq = :seq
-               AND calls = :calls_before
-               AND status = :status_before
-               AND status IN ('FAILED', 'UNKNOWN')
-               AND decision IS :decision_before
-            """,
+            CHANGE,
             **{name: getattr(after, name) for name in CHANGED},
             seq=before.seq,
             calls_before=before.calls,

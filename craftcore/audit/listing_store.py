@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
 from craftcore.audit.model import AuditRow
@@ -85,22 +85,14 @@ class AuditListStore:
         """Return the newest rows, newest first."""
         if those.subject is None:
             return self._list_newest(tx, NEWEST, limit, those)
-        of_each = [self._list_newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
+        of_each = [
+            self._list_newest(tx, NEWEST_OF, limit, replace(those, subject=one))
+            for one in (those.subject, *those.parts)
+        ]
         return list(islice(heapq.merge(*of_each, key=lambda row: -row.seq), limit))
 
-    def _list_newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter, **of_one: str) -> list[AuditRow]:
-        rows = tx.fetch_all(
-            sql,
-            **of_one,
-            action=those.action,
-            uid=those.uid,
-            name=those.name,
-            since=those.since,
-            until=those.until,
-            after=those.after,
-            before=those.before,
-            limit=limit,
-        )
+    def _list_newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter) -> list[AuditRow]:
+        rows = tx.fetch_all(sql, **asdict(those), limit=limit)
         return [AuditRow(**readable_row(row)) for row in rows]
 
     def find_request(self, tx: Reader, name: str, newest: int) -> str | None:

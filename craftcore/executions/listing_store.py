@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from craftcore.errors import UnreadableRow
@@ -82,18 +82,7 @@ class ExecutionListStore:
             sql = NEWEST_FAILED
         elif sought.status is Status.INCOMPLETE:
             sql = NEWEST_INCOMPLETE
-        return read_rows(
-            tx,
-            sql,
-            _read_summary,
-            limit=limit,
-            status=sought.status,
-            error_code=sought.error_code,
-            workflow=sought.workflow,
-            since=sought.since,
-            until=sought.until,
-            envelope_hash=sought.envelope_hash,
-        )
+        return read_rows(tx, sql, _read_summary, limit=limit, **asdict(sought))
 
     def error_codes(self, tx: Reader) -> set[str]:
         """Return every code that a failed record has."""

@@ -96,22 +96,11 @@ class Firing:
 
     def skip(self, tx: Transaction, schedule: Schedule, run: Skipped) -> None:
         """Write the row of a run of occurrences that do not fire."""
-        self._store.insert(
-            tx,
-            Occurrence(
-                seq=0,
-                schedule_id=schedule.id,
-                generation=schedule.generation,
-                cause=FireCause.TIME,
-                nominal_at=run.first_at,
-                last_at=run.last_at,
-                count=run.count,
-                outcome=Outcome.SKIPPED,
-                reason=run.reason,
-                trigger_id=None,
-                decided_at=tx.now,
-            ),
+        skipped = FiringResult(
+            schedule_id=schedule.id, nominal_at=run.first_at, outcome=Outcome.SKIPPED, reason=run.reason
         )
+        line = _line_of(schedule, FireCause.TIME, skipped, tx.now)
+        self._store.insert(tx, replace(line, last_at=run.last_at, count=run.count))
 
     def hold_startup(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
         """Write the row of a start at which nothing scheduled may fire."""
@@ -166,24 +155,26 @@ class Firing:
         skipped = placed.outcome is Outcome.SKIPPED and cause is FireCause.TIME
         if skipped and self._store.extend(tx, schedule, placed.nominal_at, placed.reason or ""):
             return replace(placed, again=True)
-        inserted = self._store.insert(
-            tx,
-            Occurrence(
-                seq=0,
-                schedule_id=schedule.id,
-                generation=schedule.generation,
-                cause=cause,
-                nominal_at=placed.nominal_at,
-                last_at=placed.nominal_at,
-                count=1,
-                outcome=placed.outcome,
-                reason=placed.reason,
-                trigger_id=placed.trigger_id,
-                decided_at=tx.now,
-            ),
-        )
+        inserted = self._store.insert(tx, _line_of(schedule, cause, placed, tx.now))
         assert inserted, placed
         return placed
+
+
+def _line_of(schedule: Schedule, cause: FireCause, placed: FiringResult, now: float) -> Occurrence:
+    """Return the row of one occurrence."""
+    return Occurrence(
+        seq=0,
+        schedule_id=schedule.id,
+        generation=schedule.generation,
+        cause=cause,
+        nominal_at=placed.nominal_at,
+        last_at=placed.nominal_at,
+        count=1,
+        outcome=placed.outcome,
+        reason=placed.reason,
+        trigger_id=placed.trigger_id,
+        decided_at=now,
+    )
 
 
 def _key(schedule: Schedule, nominal_at: float, cause: FireCause) -> str:

@@ -21,6 +21,18 @@ VALUES (:{", :".join(_COLUMNS)})
 ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}
 """  # noqa: S608 - the columns of the model
 
+_ADVANCED = ("high_water_at", "next_at", "runs", "last_nominal_at", "status", "reason")
+"""The columns that a tick changes."""
+
+ADVANCE = f"""
+UPDATE schedules
+   SET {", ".join(f"{name} = :{name}" for name in _ADVANCED)}, updated_at = :now
+ WHERE id = :id
+   AND generation = :generation
+   AND status = 'ACTIVE'
+   AND high_water_at = :before
+"""  # noqa: S608 - the columns of the model
+
 IDS_LIKE = """
 SELECT id, status = 'REMOVED' AS removed
   FROM schedules
@@ -140,29 +152,11 @@ class ScheduleStore:
         """Move the high-water mark on, and what goes with it. False when it is not where `before` says: nothing is
         written then."""
         return tx.run_one(
-            """
-            UPDATE schedules
-               SET high_water_at   = :high_water_at,
-                   next_at         = :next_at,
-                   runs            = :runs,
-                   last_nominal_at = :last_nominal_at,
-                   status          = :status,
-                   reason          = :reason,
-                   updated_at      = :now
-             WHERE id = :id
-               AND generation = :generation
-               AND status = 'ACTIVE'
-               AND high_water_at = :before
-            """,
+            ADVANCE,
             id=before.id,
             generation=before.generation,
             before=before.high_water_at,
-            high_water_at=after.high_water_at,
-            next_at=after.next_at,
-            runs=after.runs,
-            last_nominal_at=after.last_nominal_at,
-            status=after.status,
-            reason=after.reason,
+            **{name: getattr(after, name) for name in _ADVANCED},
         )
 
     def disable(self, tx: Transaction, schedule_id: str, reason: str, *, runs: int) -> bool:

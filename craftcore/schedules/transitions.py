@@ -138,29 +138,16 @@ def set_back(schedule: Schedule, step: float, now: float) -> Schedule:
 
 def spec_of(schedule: Schedule) -> ScheduleSpec:
     """Return the declaration of a schedule, to be changed and put again."""
-    return ScheduleSpec(
-        id=schedule.id,
-        when=schedule.expression,
-        workflow=schedule.workflow,
-        payload=json.loads(schedule.payload_json),
-        timezone=schedule.timezone if schedule.timezone_given else None,
-        catch_up=schedule.catch_up,
-        catch_up_window=schedule.catch_up_window,
-        catch_up_max=schedule.catch_up_max,
-        catch_up_spacing=schedule.catch_up_spacing,
-        overlap=schedule.overlap,
-        jitter=schedule.jitter,
-        expires_after=schedule.expires_after,
-        start=schedule.start_at,
-        until=schedule.until_at,
-        max_runs=schedule.max_runs,
-        session_id=schedule.session_id,
-        source=schedule.source,
-        deliver=schedule.deliver,
-        priority=schedule.priority,
-        description=schedule.description,
-        max_attempts=schedule.max_attempts,
-    )
+    columns = _columns_of(schedule)
+    named_alike = {field.name: columns[field.name] for field in fields(ScheduleSpec) if field.name in columns}
+    changed = {
+        "when": schedule.expression,
+        "payload": json.loads(schedule.payload_json),
+        "timezone": schedule.timezone if schedule.timezone_given else None,
+        "start": schedule.start_at,
+        "until": schedule.until_at,
+    }
+    return ScheduleSpec(**{**named_alike, **changed})
 
 
 def _columns_of(declared: Declared) -> dict[str, Any]:

@@ -135,7 +135,7 @@ ACTIVITIES = (
         "resend-of-changed-row",
         "a repeated call begins only if the row is unchanged",
         STORE,
-        "               AND decision IS :decision_before\n",
+        "   AND decision IS :decision_before\n",
         "",
         *ROWS,
     ),
