@@ -16,7 +16,7 @@ from craftcore.machine_zone import NAME_IT, MachineZone
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.files.second_names import find_second_name
-from craftcore.storage.files.wal_locks import reader_pids
+from craftcore.storage.files.wal_locks import list_wal_locks
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022
 
@@ -68,7 +68,7 @@ def place_of(path: Path, config: Path | None) -> Place:
         bytes=size,
         wal_bytes=wal_bytes(Path(real)),
         wal_in_use=wal_in_use(Path(real)),
-        wal_readers=tuple(pid for pid in reader_pids(Path(real)) if pid != os.getpid()),
+        wal_readers=tuple(pid for pid in list_wal_locks(Path(real)).readers if pid != os.getpid()),
     )
 
 

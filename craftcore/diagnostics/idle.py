@@ -1,7 +1,8 @@
-"""The check for work that stays due although the daemon has free slots and no known reason keeps it.
+"""The checks for work that stays due: although a slot is free, or because nothing that runs has ended for a while.
 
-A single look proves little: between the end of one attempt and the start of the next a place is free for a moment. So
-what looks idle is looked at again a second later.
+A single look at a free slot proves little: between the end of one attempt and the start of the next a place is free for
+a moment. So what looks idle is looked at again a second later. Slots that are taken may be taken by long work, or by
+work that waits for what is due. The rows show no difference.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ IDLE_SECONDS = 40.0
 AGAIN_SECONDS = 1.0
 """Between the two looks."""
 
-WAITS = """
-SELECT id, due_at
+FIRST_DUE = """
   FROM triggers
  WHERE seq = (SELECT seq
                 FROM triggers
@@ -35,9 +35,29 @@ SELECT id, due_at
                ORDER BY due_at, seq
                LIMIT 1)
 """
-"""Without those that a limit of their workflow may keep, or a trigger of their lane."""
+"""The trigger that is due for longest, without those of these limited workflows, or with a trigger of their lane at
+work."""
 
-AT_WORK = "SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL"
+WAITS = f"SELECT id, due_at {FIRST_DUE}"
+BEHIND = f"SELECT id, due_at, workflow, source {FIRST_DUE}"
+
+AT_WORK = """
+SELECT count(*) AS running, max(started_at) AS last_start
+  FROM triggers
+ WHERE status = 'CLAIMED'
+   AND started_at IS NOT NULL
+"""
+NEXT = """
+SELECT id, due_at
+  FROM triggers
+ WHERE status = 'CLAIMED'
+   AND started_at IS NULL
+   AND due_at <= :before
+ ORDER BY due_at, seq
+ LIMIT 1
+"""
+"""A claimed trigger waits for nothing but a slot. The finding `behind` reports others."""
+
 NEWEST = "SELECT seq, created_at FROM executions ORDER BY seq DESC LIMIT 1"
 STARTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 
@@ -69,7 +89,7 @@ def find_idle(reader: Reader, clock: Clock) -> Idle | None:
     before = clock.now() - IDLE_SECONDS
     if facts is None or started_at is None or started_at > before:
         return None
-    running: int = reader.fetch_value(AT_WORK)
+    running, _ = _read_work(reader)
     newest = reader.fetch_one(NEWEST) or {"seq": 0, "created_at": 0.0}
     if running >= facts.places or newest["created_at"] > before:
         return None
@@ -77,6 +97,33 @@ def find_idle(reader: Reader, clock: Clock) -> Idle | None:
     if found is None:
         return None
     return Idle(found["id"], found["due_at"], facts.places, running, newest["seq"])
+
+
+def find_full(reader: Reader, slots: int, now: float, allowed: float) -> dict[str, Any] | None:
+    """Return the trigger that waits longest for a slot, and for how long nothing has started.
+
+    None: that is at most `allowed` seconds, or a slot is free.
+
+    While triggers wait, the end of one is the start of another. So nothing has ended since the last start.
+    """
+    running, last_start = _read_work(reader)
+    if running < slots or now - last_start <= allowed:
+        return None
+    found = reader.fetch_one(NEXT, before=now - allowed)
+    if found is None:
+        return None
+    return {
+        "id": found["id"],
+        "seconds": now - found["due_at"],
+        "places": slots,
+        "still_seconds": now - last_start,
+    }
+
+
+def _read_work(reader: Reader) -> tuple[int, float]:
+    """Return how many attempts run, and when the last of them began."""
+    [(running, last_start)] = reader.fetch_tuples(AT_WORK)
+    return running, last_start or 0.0
 
 
 def _limited_workflows(limits: dict[str, dict[str, Any]]) -> dict[str, str]:

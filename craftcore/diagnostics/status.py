@@ -14,9 +14,8 @@ from craftcore.diagnostics.daemon import DaemonState, find_daemon
 from craftcore.diagnostics.disk_space import disk_space_of
 from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.finding import Finding
-from craftcore.diagnostics.full_slots import find_full
 from craftcore.diagnostics.health import Health, health_of
-from craftcore.diagnostics.idle import Idle, find_idle, idle
+from craftcore.diagnostics.idle import BEHIND, Idle, find_full, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
 from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit
 from craftcore.diagnostics.work import LEASES_MISSED
@@ -43,22 +42,6 @@ OLDEST_CLAIMED = "SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED'"
 LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 DIED_BEFORE = "SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1"
 OLDEST_LEASE = "SELECT min(lease_until) FROM triggers WHERE status = 'CLAIMED'"
-BEHIND = """
-SELECT id, due_at, workflow, source
-  FROM triggers
- WHERE seq = (SELECT seq
-                FROM triggers
-               WHERE status = 'PENDING'
-                 AND due_at <= :now
-                 AND (lane IS NULL
-                      OR lane NOT IN (SELECT lane FROM triggers WHERE status = 'CLAIMED' AND lane IS NOT NULL))
-                 AND coalesce(workflow, '') NOT IN (SELECT value FROM json_each(:workflows))
-                 AND (workflow IS NOT NULL OR source NOT IN (SELECT value FROM json_each(:sources)))
-               ORDER BY due_at, seq
-               LIMIT 1)
-"""
-"""A trigger whose lane is at work, or whose workflow is at its limit, waits for that, however long, and does not count
-as late."""
 SCHEDULE_COUNTS = "SELECT status, count(*) FROM schedules GROUP BY status"
 NEXT_SCHEDULE = "SELECT id, next_at FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at, id LIMIT 1"
 
@@ -192,7 +175,7 @@ def _behind_document(reader: Reader, facts: EngineFacts | None, now: float, allo
     while True:
         sources = [source for name in at_limit if facts for source in facts.limits[name]["sources"]]
         given = {"workflows": canonicalize(at_limit), "sources": canonicalize(sources)}
-        oldest = reader.fetch_one(BEHIND, now=now, **given) or {"id": None, "due_at": None}
+        oldest = reader.fetch_one(BEHIND, before=now, **given) or {"id": None, "due_at": None}
         if facts is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
             break
         limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], facts, now)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from craftcore.storage.files.wal_locks import writer_pid
+from craftcore.storage.files.wal_locks import list_wal_locks
 
 KEPT_SECONDS = 1.0
 """A commit holds it for some milliseconds."""
@@ -37,7 +37,7 @@ def write_lock_holder(path: Path, daemon: int | None, first: int | None) -> Hold
         if time.monotonic() > until:
             return Holder(first, _program(first))
         time.sleep(LOOK_SECONDS)
-        if writer_pid(path) != first:
+        if list_wal_locks(path).writer != first:
             return None
     return None
 

@@ -18,14 +18,13 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
 from craftcore.diagnostics.health import Health, health_of, verdict
-from craftcore.diagnostics.idle import Idle, idle
-from craftcore.diagnostics.status import BEHIND
+from craftcore.diagnostics.idle import BEHIND, Idle, idle
 from craftcore.diagnostics.write_lock import write_lock_holder
 from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import delete_fact, set_fact
-from craftcore.storage.files.wal_locks import LOCKS, writer_pid
+from craftcore.storage.files.wal_locks import LOCKS, list_wal_locks
 from craftcore.triggers.listing_store import DEAD, FAILED, LOOKED
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
@@ -597,7 +596,7 @@ def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, databas
     with start_program(["-c", BUSY, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"begun\n"
-        found = write_lock_holder(database, None, writer_pid(database))
+        found = write_lock_holder(database, None, list_wal_locks(database).writer)
         holder.kill()
 
     assert found is None
@@ -706,7 +705,9 @@ def test_disk_space_matches_the_file_system(tmp_path):
 
 def test_behind_query_uses_only_the_index(core):
     emit(core)
-    plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", now=NOON, workflows="[]", sources="[]")]
+    plan = [
+        row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", before=NOON, workflows="[]", sources="[]")
+    ]
 
     assert any("COVERING INDEX triggers_pending" in step for step in plan), plan
     assert not any(step == "SCAN triggers" for step in plan), plan

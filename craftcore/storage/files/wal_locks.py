@@ -38,16 +38,6 @@ def list_wal_locks(path: Path) -> WalLocks:
     return WalLocks(sorted(readers), next(writers, None))
 
 
-def reader_pids(path: Path) -> Sequence[int]:
-    """Return the processes that have a snapshot of it open, by number."""
-    return list_wal_locks(path).readers
-
-
-def writer_pid(path: Path) -> int | None:
-    """Return the process that holds the write lock; None when no process does, or the system does not tell."""
-    return list_wal_locks(path).writer
-
-
 def _locks(path: Path) -> Iterator[tuple[str, int, int, int]]:
     """Yield the kind, the process, the first and the last byte of each lock."""
     real = path.resolve()

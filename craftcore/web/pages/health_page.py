@@ -18,7 +18,7 @@ from craftcore.retention.service import Retention
 from craftcore.serialization.display import format_bytes
 from craftcore.storage.damaged_rows import UNREADABLE
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
-from craftcore.storage.files.wal_locks import reader_pids
+from craftcore.storage.files.wal_locks import list_wal_locks
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
@@ -83,7 +83,7 @@ def read_file(visit: Visit) -> Any:
         "size": format_bytes(path.stat().st_size),
         "wal": format_bytes(wal_bytes(path)),
         "in_use": format_bytes(wal_in_use(path)),
-        "readers": list_other_readers(reader_pids(path), None),
+        "readers": list_other_readers(list_wal_locks(path).readers, None),
     }
 
 
