@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -55,6 +55,8 @@ REST_SECONDS = 2.0
 
 OWN_ERROR = "The page has an error of its own. The log of craftcore web has it."
 
+NOTHING: Mapping[str, str] = {}
+
 PageFunction = Callable[[Visit], Answer]
 STATUSES: tuple[tuple[type[CraftcoreError], int], ...] = (
     (NotFound, 404),
@@ -64,17 +66,6 @@ STATUSES: tuple[tuple[type[CraftcoreError], int], ...] = (
     (InvalidInput, 400),
     (StorageError, 503),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The parts of a request that a page function sees."""
-
-    person: WebPerson
-    address: str
-    path: Mapping[str, str]
-    query: Mapping[str, str]
-    form: Mapping[str, str]
 
 
 class Site:
@@ -99,14 +90,12 @@ class Site:
         """Return the endpoint of a page function: it reads the form, runs the function in a thread, and draws."""
 
         async def answer(request: Request) -> Response:
-            asked = Asked(
-                person=request.scope["person"],
-                address=request.scope["path"],
-                path=request.path_params,
-                query=parse_fields(request.scope["query_string"]),
-                form=await read_form(request) if request.method == "POST" else {},
+            query = parse_fields(request.scope["query_string"])
+            form = await read_form(request) if request.method == "POST" else {}
+            make_visit = partial(
+                self.visit, request.scope["person"], request.scope["path"], request.path_params, query, form
             )
-            return await self.run(self._answer, function, asked, writes=request.method == "POST")
+            return await self.run(self._answer, function, make_visit, writes=request.method == "POST")
 
         return answer
 
@@ -128,8 +117,8 @@ class Site:
             self._rest.cancel()
         self._rest = asyncio.get_running_loop().call_later(REST_SECONDS, self.services.database.close_readers)
 
-    def _answer(self, function: PageFunction, asked: Asked) -> Response:
-        visit = self.visit(asked)
+    def _answer(self, function: PageFunction, make_visit: Callable[[], Visit]) -> Response:
+        visit = make_visit()
         try:
             answer = function(visit)
             if isinstance(answer, Redirect):
@@ -141,12 +130,12 @@ class Site:
             return self.draw(answer, visit)
         except CraftcoreError as error:
             status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-            return self.draw_error(asked.person, status, error.message, _find_subject(asked) if status == 409 else None)
+            return self.draw_error(visit.person, status, error.message, _find_subject(visit) if status == 409 else None)
         except Exception as error:
             if (wrong := self._find_damage(error)) is None:
-                log.exception("web.failed", address=asked.address)
-                return self.draw_error(asked.person, 500, OWN_ERROR)
-            id = asked.path.get("id")
+                log.exception("web.failed", address=visit.address)
+                return self.draw_error(visit.person, 500, OWN_ERROR)
+            id = visit.path.get("id")
             why = f"a damaged row cannot be shown: {wrong}" if id is None else f"{id} is damaged: {wrong}"
             return self.draw(Page(template="damaged.html", title="Damaged", facts={"why": why}, status=503), visit)
 
@@ -157,17 +146,24 @@ class Site:
         wrong = find_damage(self.services.database, error, READ_SECONDS)
         return describe_damage(error) if wrong is None and isinstance(error, UnicodeDecodeError) else wrong
 
-    def visit(self, asked: Asked) -> Visit:
-        """Return the visit of a request."""
+    def visit(
+        self,
+        person: WebPerson,
+        address: str = "",
+        path: Mapping[str, str] = NOTHING,
+        query: Mapping[str, str] = NOTHING,
+        form: Mapping[str, str] = NOTHING,
+    ) -> Visit:
+        """Return the visit of a request, or of the page itself."""
         return Visit(
             services=self.services,
             verdicts=self.verdicts,
             settings=self.settings,
-            person=asked.person,
-            address=asked.address,
-            path=asked.path,
-            query=asked.query,
-            form=asked.form,
+            person=person,
+            address=address,
+            path=path,
+            query=query,
+            form=form,
             now=self.services.clock.now(),
             rates=self.rates,
             timelines=self.timelines,
@@ -198,9 +194,9 @@ class Site:
         page = Page(template=template, title=title, facts={"why": why, "back": back}, status=status)
         if person is None:
             return self.draw_plain(page)
-        return self.draw(page, self.visit(Asked(person=person, address="", path={}, query={}, form={})))
+        return self.draw(page, self.visit(person))
 
 
-def _find_subject(asked: Asked) -> str:
+def _find_subject(visit: Visit) -> str:
     """Return the address of the page that a form is about: that of the form without its last part."""
-    return quote(asked.address.rpartition("/")[0]) or "/"
+    return quote(visit.address.rpartition("/")[0]) or "/"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -57,7 +58,7 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "span": format_span,
         "utc_hour": lambda at: f"{clock_time(at)[11:16]}Z",
         "short": shorten_id,
-        "part": url_part,
+        "part": partial(quote, safe=""),
         "payload": pass_context(payload_element),
         "remedies": format_remedies,
         "seen": state_text,
@@ -125,11 +126,6 @@ def moment_element(at: float | None) -> Markup | str:
 def shorten_id(id: str) -> str:
     """Return the beginning of an id: the part of a key or a record after its prefix."""
     return id if len(id) <= SHORT + 4 else f"{id[:SHORT]}…"
-
-
-def url_part(text: str) -> str:
-    """Return a text as one part of an address."""
-    return quote(text, safe="")
 
 
 def payload_element(context: Context, value: Any) -> Markup | str:

@@ -16,7 +16,7 @@ from craftcore.web.actions.table import ACTIONS
 from craftcore.web.page import Answer
 from craftcore.web.people import People
 from craftcore.web.request_gate import Door
-from craftcore.web.site import Asked, Site
+from craftcore.web.site import Site
 from tests.support.populated_database import World
 
 ADA = WebPerson(name="ada", may="act")
@@ -100,4 +100,4 @@ def send(
     selection = {"error": error, "until": "1e12"} if error else {}
     form = {**FIELDS.get(name, SURE if action.is_final else {}), **selection, **fields, "seen": seen, "once": once}
     path = {"id": subject_of(action, world)} if "{id}" in action.path else {}
-    return send_form(action)(site.visit(Asked(person=person, address=action.path, path=path, query={}, form=form)))
+    return send_form(action)(site.visit(person, action.path, path, form=form))

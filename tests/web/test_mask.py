@@ -14,7 +14,6 @@ from craftcore.config.web_settings import MASKED, WebSettings
 from craftcore.serialization.display import shorten
 from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.mask import REST_HIDDEN, TOO_DEEP, mask, masked_text
-from craftcore.web.site import Asked
 from tests.support.web_actions import ADA, make_site
 
 SECRET = "§" * 12
@@ -182,8 +181,7 @@ def test_long_text_of_any_character_is_read_once(sign):
 
 @pytest.mark.parametrize("words", [("data",), ("DA_TA",), ("pin",)])
 def test_excerpt_of_an_event_is_masked_by_the_names_of_its_parts(tmp_path, words):
-    asked = Asked(person=ADA, address="/", path={}, query={}, form={})
-    visit = replace(make_site(tmp_path / "agent.db").visit(asked), settings=WebSettings(mask=words))
+    visit = replace(make_site(tmp_path / "agent.db").visit(ADA, "/"), settings=WebSettings(mask=words))
 
     shown = excerpt_of_event(visit, {"label": "sent", "data": {"pin": "hunter2"}})
 

@@ -20,7 +20,7 @@ from craftcore.services import Services
 from craftcore.web.asgi_app import PAGES
 from craftcore.web.people import People
 from craftcore.web.request_gate import Door
-from craftcore.web.site import Asked, Site
+from craftcore.web.site import Site
 
 HISTORIES = (2_000, 6_000)
 LONG_HISTORIES = (30_000, 90_000)
@@ -76,10 +76,9 @@ def long_sites(tmp_path_factory) -> list[Site]:
 
 def ask(site, function, id, query):
     """Return the number of steps of a page, and its status."""
-    asked = Asked(person=ADA, address="/", path={"id": id}, query=query, form={})
     site.verdicts.read()  # the verdict is read once a second for all pages, so it is not measured
     with count_work() as work:
-        answer = site._answer(function, asked)
+        answer = site._answer(function, lambda: site.visit(ADA, "/", {"id": id}, query))
     return work[0], answer.status_code
 
 

@@ -17,7 +17,7 @@ from craftcore.web.pages.inbox_page import read_inbox
 from craftcore.web.pages.now_page import read_coming, read_now
 from craftcore.web.request_gate import list_cookies
 from craftcore.web.request_rules import Headers
-from craftcore.web.site import Asked, Site
+from craftcore.web.site import Site
 from craftcore.web.visit import Visit
 
 Facts = Mapping[str, Any]
@@ -79,8 +79,7 @@ class LiveRoute:
         The same facts are not drawn again.
         """
         person = WebPerson(name="", may="act" if role == "act" else "look")
-        asked = Asked(person=person, address="", path={}, query={}, form={})
-        facts = TOPICS[topic](self._site.visit(asked))
+        facts = TOPICS[topic](self._site.visit(person))
         known = self._drawn.get((topic, role))
         if known is None or known.facts != facts:
             text = self._site.templates.get_template(f"live/{topic}.html").render(facts)
