@@ -208,5 +208,4 @@ class Services:
             return call(reader, *args)
 
     def close(self) -> None:
-        """Close the connection of synchronous transactions."""
         self.database.close()

@@ -106,7 +106,6 @@ class ActivityStore:
         return {row["idem_key"]: activity_of(row) for row in tx.fetch_all(KNOWN, keys=canonicalize(list(keys)))}
 
     def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall]:
-        """Write new intents."""
         first = int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
         called_at = (tx.now,) * 4
         tx.execute_many(

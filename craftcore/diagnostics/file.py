@@ -71,7 +71,6 @@ class Identity:
 
 
 def schema_of(reader: Reader, path: Path) -> Schema:
-    """Read the schema from the file."""
     refused: str | None = None
     missing: list[str] = []
     try:

@@ -75,6 +75,5 @@ class Routes:
         return task if task is not None and task.status.is_live else None
 
     def context(self, tx: Reader) -> RoutingContext:
-        """Return the context that a router receives."""
         sessions = tuple(LiveSession(**row) for row in self._tasks.live_sessions(tx, SESSIONS_MAX))
         return RoutingContext(workflows=tuple(self._app.workflows), by_source=self._app.by_source, sessions=sessions)

@@ -368,7 +368,6 @@ def _timeout_failure(workflow: Workflow) -> Failed:
 
 
 def _success(result: Any) -> Succeeded:
-    """Return the outcome with a result."""
     if result is None:
         return Succeeded()
     encoded = result if type(result) is Encoded else encode_result(result)

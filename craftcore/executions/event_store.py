@@ -111,7 +111,6 @@ class EventStore:
         return None
 
     def list_of_record(self, tx: Reader, execution_seq: int) -> list[Row]:
-        """Return the stream of one record."""
         return tx.fetch_all(
             "SELECT seq, type, at, payload_json FROM events WHERE execution_seq = :seq ORDER BY seq", seq=execution_seq
         )

@@ -97,11 +97,9 @@ class NoticeStore:
         tx.run("DELETE FROM notices WHERE seq < :seq", seq=seq)
 
     def question(self, tx: Reader, id: str) -> Row | None:
-        """Return a question with its task."""
         return tx.fetch_one(QUESTION, id=id)
 
     def trigger(self, tx: Reader, id: str) -> Row | None:
-        """Return a trigger with its task."""
         return tx.fetch_one(TRIGGER, id=id)
 
     def list_creator_keys(self, tx: Reader, task_id: str, prefix: str) -> list[str]:

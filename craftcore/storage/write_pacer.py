@@ -54,7 +54,6 @@ class LockWait:
         return self.since is not None and time.monotonic() - self._tried_at < TRIED_LATELY
 
     def wait(self) -> None:
-        """Wait for one interval."""
         self._tried_at = time.monotonic()
         if self.since is None:
             self.since = self._tried_at

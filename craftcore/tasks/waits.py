@@ -150,7 +150,6 @@ class WaitService:
         return False
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
-        """Return whether its mailbox is full."""
         return self._mails.count_unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
 
     def _resolve_from_mailbox(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:

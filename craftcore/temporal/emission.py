@@ -50,7 +50,6 @@ def make_emitted(row: NewTrigger, id: str, *, created: bool) -> Emitted:
 def start_of(
     row: NewTrigger, heartbeat_timeout: float, parent: str | None = None, *, ends_with_parent: bool = False
 ) -> TaskStart:
-    """Return what a workflow is started with."""
     return TaskStart(
         workflow=row.workflow or "",
         payload_json=row.payload_json,

@@ -25,7 +25,6 @@ def workflow_id_of_key(dedup_key: str) -> str:
 
 
 def task_id_of(workflow_id: str, first_run_id: str) -> str:
-    """Return the id of the task of a workflow."""
     return f"{workflow_id}@{first_run_id}" if workflow_id.startswith("k:") else workflow_id
 
 
@@ -51,7 +50,6 @@ def make_limit_gate_id(task_queue: str, workflow: str, key: str | None) -> str:
 
 
 def workflow_id_of_schedule(schedule_id: str) -> str:
-    """Return the id of the workflow of a schedule."""
     return f"s:{schedule_id}"
 
 

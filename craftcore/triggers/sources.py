@@ -77,12 +77,10 @@ def is_delivery_key(key: str | None) -> bool:
 
 
 def turn_key(task_id: str, turn: int) -> str:
-    """Return `turn:{task_id}:{turn}`"""
     return f"turn:{task_id}:{turn}"
 
 
 def wake_key(wait_id: str) -> str:
-    """Return `wake:{wait_id}`"""
     return f"wake:{wait_id}"
 
 
@@ -155,7 +153,6 @@ def onboarding_key(user: str | None = None) -> str:
 
 
 def system_key(kind: str, epoch: int) -> str:
-    """Return `system:{kind}:{epoch}`"""
     return f"system:{kind}:{epoch}"
 
 

@@ -41,7 +41,6 @@ class HoldTarget(NamedTuple):
 
     @property
     def fact(self) -> str:
-        """The name of its fact."""
         return "held" if self.kind is None else f"{PREFIX}{self.kind}:{self.name}"
 
     def __str__(self) -> str:
@@ -118,7 +117,6 @@ NOTHING_HELD = StartHolds()
 
 
 def read_holds(tx: Reader) -> StartHolds:
-    """Return the holds that stand."""
     facts = get_facts(tx, "held", "safe_mode", prefix=PREFIX)
     if not facts:
         return NOTHING_HELD

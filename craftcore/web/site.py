@@ -154,7 +154,6 @@ class Site:
         query: Mapping[str, str] = NOTHING,
         form: Mapping[str, str] = NOTHING,
     ) -> Visit:
-        """Return the visit of a request, or of the page itself."""
         return Visit(
             services=self.services,
             verdicts=self.verdicts,

@@ -36,7 +36,6 @@ class Visit:
 
     @property
     def database(self) -> Path:
-        """The path of the database file."""
         return self.services.database.path
 
     @property

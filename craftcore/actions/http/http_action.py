@@ -100,7 +100,6 @@ async def send_request(
     json: Any = None,
     body: str | None = None,
 ) -> Any:
-    """Return the action as a workflow."""
     return await ctx.act(
         HTTP_REQUEST, url=url, method=method, target=target, headers=headers, query=query, json=json, body=body
     )

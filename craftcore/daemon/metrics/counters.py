@@ -85,7 +85,6 @@ class Counters:
         self._run.labels(label).observe(max(0.0, ran))
 
     def count_scheduled(self, schedule_id: str, outcome: str) -> None:
-        """Count an attempt of a schedule."""
         if len(self._schedules) < SCHEDULES_MAX:
             self._schedules.add(schedule_id)
         self._schedule_attempts.labels(schedule_id if schedule_id in self._schedules else OTHER, outcome).inc()

@@ -61,7 +61,6 @@ class KeyLimits:
             self._note_start(key, at)
 
     def note_started(self, claims: Iterable[Claim], at: float) -> None:
-        """Note that these have started."""
         if self._keys:
             for claim in claims:
                 if (key := self._key_of(claim)) is not None:
@@ -126,7 +125,6 @@ class KeyLimits:
         return KeyUse(self.limits, counted, counted - started, dict(self._started))
 
     def _forget_settled(self, held: Collection[Claim]) -> None:
-        """Forget the keys of claims that have ended."""
         self._keys = {(claim.seq, claim.lease_token): key for claim in held if (key := self._key_of(claim)) is not None}
 
     def _next_token(self, key: LimitKey, use: KeyUse) -> float:

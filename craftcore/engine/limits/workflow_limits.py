@@ -64,7 +64,6 @@ class Limits:
         return self.workflow_of(claim) in self._concurrency or self.keys.is_waited_for(claim)
 
     def note_started(self, claims: Sequence[Claim], at: float) -> None:
-        """Note that these have started."""
         for claim in claims:
             if (starts := self._starts.get(self.workflow_of(claim) or "")) is not None:
                 starts.append(at)

@@ -244,7 +244,6 @@ async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None
 
 
 def _check(name: object, fn: object, on_change: object, retry: object) -> None:
-    """Raise InvalidInput."""
     if not callable(fn):
         advice = "pass the function and its arguments, not what a call of it returned"
         raise InvalidInput(f"step {show_value(name)}: fn {show_value(fn)} must be a function: {advice}")

@@ -79,7 +79,6 @@ class TurnState:
 
     @property
     def task(self) -> Task:
-        """Return the task of the turn, as it was at the entry."""
         return self._entry.task
 
     @property

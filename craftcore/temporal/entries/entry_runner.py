@@ -199,7 +199,6 @@ class EntryRunner:
         return await Fallback(runner, note, clock).run(attempt)
 
     def make_attempt(self, given: EntryStart) -> Attempt:
-        """Return the attempt of an entry."""
         start, task = given.start, given.task
         claim = Claim(
             seq=0,

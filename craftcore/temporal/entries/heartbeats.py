@@ -76,7 +76,6 @@ class Heartbeats:
         return self.judge() is Answer.LOST or self._clock.boot_time() - stopped_at >= self._timeout
 
     async def send_heartbeat(self) -> Answer:
-        """Send a heartbeat."""
         sent_at = self._clock.boot_time()
         try:
             await self._handle.heartbeat(*self.details, rpc_timeout=timedelta(seconds=self.wait))

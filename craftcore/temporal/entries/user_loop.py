@@ -46,7 +46,6 @@ class UserLoop(Generic[V]):
         await asyncio.to_thread(self._thread.join, END_SECONDS)
 
     def start(self, code: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(code, self._loop)
 

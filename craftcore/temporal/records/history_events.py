@@ -113,7 +113,6 @@ class HistoryReader:
             attempt.began_at, attempt.worker = at, worker
 
     def leave(self, at: float, schedule: int, end: dict[str, Any]) -> None:
-        """End an entry."""
         if (attempt := self._by_schedule.get(schedule)) is None:
             return
         attempt.ended_at, attempt.status, attempt.reason = at, end.get("move") or end["status"], end["reason"]
@@ -162,7 +161,6 @@ class HistoryReader:
                 self._add_operation(at, by, "activity resolve", key, _get_note(rest), details)
 
     def take_signal(self, at: float, name: str, given: list[Any]) -> None:
-        """Take a signal that has arrived."""
         match name:
             case "deliver":
                 mail = given[0]

@@ -22,7 +22,6 @@ class RecordedTask:
 
     @property
     def id(self) -> str:
-        """The id of the task."""
         if self.state is not None:
             return self.state.task.id
         started = self.runs.histories[0].events[0].workflow_execution_started_event_attributes

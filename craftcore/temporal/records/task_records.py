@@ -30,7 +30,6 @@ STATUSES = {
 
 
 def list_questions(found: RecordedTask) -> list[Question]:
-    """Return the open questions of a task."""
     state, task = found.state, found.task
     if state is None:
         return []

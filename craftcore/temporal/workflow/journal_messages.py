@@ -123,7 +123,6 @@ DEFAULTS = {kind: {one.name: one.default for one in fields(kind)} for kind in (J
 
 
 def write_batch(batch: JournalBatch) -> Written:
-    """Return a batch as it is sent."""
     whose = {"task": batch.task} if batch.task else {}
     return {"token": batch.token, "calls": [_write(call) for call in batch.calls], **whose}
 
@@ -161,7 +160,6 @@ def write_answers(answers: Sequence[JournalAnswer]) -> list[Written]:
 
 
 def read_answers(sent: list[Written]) -> list[JournalAnswer]:
-    """Return the answers that were sent."""
     return msgspec.convert(sent, list[JournalAnswer])
 
 

@@ -143,7 +143,6 @@ def activity_of(state: TaskState, wait: Wait) -> str | None:
 
 
 def list_questions(state: TaskState) -> list[OpenQuestion]:
-    """Return the open questions."""
     return [
         OpenQuestion(
             id=wait.id,

@@ -159,7 +159,6 @@ class ScheduleWorkflow:
 
     @workflow.signal
     def ended(self, task: str, end_text: str) -> None:
-        """Accept the end of a task."""
         self._book.running.pop(task, None)
 
     @workflow.update(name="operate")
@@ -171,5 +170,4 @@ class ScheduleWorkflow:
 
     @workflow.query
     def view(self) -> ScheduleBook:
-        """Return the schedule as it is."""
         return self._book

@@ -568,7 +568,6 @@ class TaskWorkflow:
 
     @workflow.query
     def view(self) -> TaskView:
-        """Return the task as it is."""
         state, task = self._state, self._state.task
         return TaskView(
             id=task.id,

@@ -53,7 +53,6 @@ class TaskGates:
         self._answers: dict[str, Passed] = {}
 
     def accept(self, answer: Passed) -> None:
-        """Accept the answer of a gate."""
         self._answers[answer.gate] = answer
 
     async def enter(self) -> TaskEnd | None:

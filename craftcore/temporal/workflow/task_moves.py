@@ -98,7 +98,6 @@ def has_cancelled_task(wait: Wait) -> bool:
 
 
 def make_failure(reason: str, code: str | None, message: str | None) -> TaskEnd:
-    """Return the end of a task that failed."""
     return TaskEnd(status=TaskStatus.FAILED, reason=reason, error_code=code, error_message=message or reason)
 
 
@@ -109,5 +108,4 @@ def make_poison_end(crashes: int) -> TaskEnd:
 
 
 def make_cancelled_end() -> TaskEnd:
-    """Return the end of a task that was cancelled."""
     return TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)

@@ -16,12 +16,10 @@ UNTIL = FormField(name="until", label="The time of the newest letter", required=
 
 
 def requeue_error(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Requeue the dead letters of an error."""
     return _describe("queued again", triggers.requeue_error(tx, scope, services, read_error(form), read_until(form)))
 
 
 def discard_error(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Discard the dead letters of an error."""
     return _describe("discarded", triggers.discard_error(tx, scope, services, read_error(form), read_until(form)))
 
 

@@ -17,32 +17,27 @@ PAUSED = "paused on the page"
 
 
 def pause(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Pause a schedule."""
     schedules.pause(tx, scope, services, find_schedule(tx, id), text_of(form, "reason") or PAUSED)
     return "the schedule is paused"
 
 
 def resume(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Resume a schedule."""
     _, skipped = schedules.resume(tx, scope, services, find_schedule(tx, id))
     missed = "" if skipped is None else f"; {format_count(skipped, 'occurrence')} skipped meanwhile"
     return f"the schedule fires again{missed}"
 
 
 def run_now(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Fire a schedule once more."""
     placed, _ = schedules.run_now(tx, scope, services, id)
     return f"{placed.outcome}" if placed.reason is None else f"{placed.outcome}: {placed.reason}"
 
 
 def skip_next(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Skip the next occurrence."""
     _, skips_at = schedules.skip_next(tx, scope, services, id)
     return f"the occurrence of {clock_time(skips_at)} is skipped"
 
 
 def remove(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Remove a schedule."""
     _, cancelled, _ = schedules.remove(tx, scope, services, id)
     return f"the schedule is removed; {format_count(len(cancelled), 'trigger')} cancelled"
 

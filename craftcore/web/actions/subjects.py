@@ -22,7 +22,6 @@ from craftcore.triggers.store import TriggerStore
 
 
 def find_task(reader: Reader, id: str) -> Task:
-    """Return the task. Raises NotFound."""
     if (task := TaskStore().get(reader, id)) is None:
         raise NotFound(f"no task has the id {id!r:.80}")
     return task
@@ -56,14 +55,12 @@ def find_activity(reader: Reader, key: str) -> Activity:
 
 
 def find_schedule(reader: Reader, id: str) -> Schedule:
-    """Return the schedule. Raises NotFound."""
     if (schedule := ScheduleStore().get(reader, id)) is None:
         raise NotFound(f"no schedule has the id {id!r:.80}")
     return schedule
 
 
 def find_holds(reader: Reader, _id: str) -> StartHolds:
-    """Return all holds that stand."""
     return read_holds(reader)
 
 
@@ -73,7 +70,6 @@ def find_held_clock(reader: Reader, _id: str) -> HeldClock:
 
 
 def find_record(reader: Reader, id: str) -> ExecutionRecord:
-    """Return the record. Raises NotFound."""
     if (record := RecordStore().get(reader, id)) is None:
         raise NotFound(f"no execution has the id {id!r:.80}")
     return record

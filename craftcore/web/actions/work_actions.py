@@ -48,7 +48,6 @@ def find_choice(options: tuple[str, ...] | None, form: Form) -> str:
 
 
 def answer(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Answer a question."""
     question = find_question(tx, id)
     choice = find_choice(question.options, form)
     note, reference = text_of(form, "note"), text_of(form, "reference")
@@ -70,13 +69,11 @@ def resolve(tx: Transaction, scope: AuditScope, services: Services, key: str, fo
 
 
 def cancel_task(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Cancel a task."""
     tasks.cancel(tx, scope, services, id, text_of(form, "reason"))
     return "the task is cancelled"
 
 
 def retry_task(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Retry a task."""
     tasks.retry(tx, scope, services, id)
     return "the task goes on"
 
@@ -91,30 +88,25 @@ def signal_task(tx: Transaction, scope: AuditScope, services: Services, id: str,
 
 
 def cancel_trigger(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Cancel a trigger."""
     triggers.cancel(tx, scope, services, [id], text_of(form, "reason"))
     return "the trigger is cancelled"
 
 
 def requeue(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Requeue a dead letter."""
     triggers.requeue(tx, scope, services, [id])
     return "the trigger is queued again"
 
 
 def discard(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Discard a dead letter."""
     triggers.discard(tx, scope, services, [id])
     return "the dead letter is discarded"
 
 
 def retry_execution(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Retry an attempt."""
     return _decide(tx, scope, services, id, form, "retry")
 
 
 def skip_execution(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Skip an attempt."""
     return _decide(tx, scope, services, id, form, "skip")
 
 
@@ -128,7 +120,6 @@ def _decide(
 
 
 def invalidate(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
-    """Invalidate a record."""
     done = executions.invalidate(tx, scope, [id], require_reason(form))
     return f"{format_count(len(done), 'record')} invalidated: not replayed any more"
 
@@ -146,7 +137,6 @@ def is_about_doubt(reader: Reader, id: str) -> bool:
 
 
 def is_about_activity(_reader: Reader, _key: str) -> bool:
-    """Return True."""
     return True
 
 
