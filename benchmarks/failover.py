@@ -128,6 +128,7 @@ async def _emit(address: str, heartbeat: float) -> str:
     from craftcore import App
     from craftcore.temporal.settings import TemporalSettings
     from craftcore.temporal.temporal_client import TemporalClient
+    from craftcore.triggers.model import TriggerSpec
 
     app = App("failover")
 
@@ -136,7 +137,8 @@ async def _emit(address: str, heartbeat: float) -> str:
         """Be known by name."""
 
     settings = TemporalSettings(address=address, heartbeat_timeout=heartbeat, task_queue="failover")
-    return await TemporalClient(await Client.connect(address), app, settings).emit("slow")
+    emitted = await TemporalClient(await Client.connect(address), app, settings).emit_spec(TriggerSpec(workflow="slow"))
+    return emitted.id
 
 
 def _entries(folder: Path, task: str) -> list[tuple[int, float]]:

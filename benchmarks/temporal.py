@@ -22,6 +22,7 @@ from craftcore import App, TaskContext
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from craftcore.triggers.model import TriggerSpec
 
 ROUNDS = 5
 STEPS = 300
@@ -81,7 +82,7 @@ async def _measure(settings: TemporalSettings) -> None:
             await _run_bare(connection, STEPS // 10)  # warm
             for _ in range(ROUNDS):
                 theirs.append(await _run_bare(connection, STEPS))
-                task = await client.emit("many", {"count": STEPS})
+                task = (await client.emit_spec(TriggerSpec(workflow="many", payload={"count": STEPS}))).id
                 ours.append(float(json.loads((await client.result(task)).result_json or "0")))
                 ratios.append(ours[-1] / theirs[-1])
         history = await connection.get_workflow_handle(task).fetch_history()

@@ -130,8 +130,8 @@ __all__ = [
     "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "Snooze", "StateRefused",
     "StepConflict", "StillWaiting", "StorageBusy", "StorageError", "StorageFull", "Strategy", "Task", "TaskContext",
     "TaskEvent", "TemporalProducer", "Timer", "TransactionTimeout", "Trigger", "TriggerSource", "TriggerSpec",
-    "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied", "WriterDied", "current", "living_ui_key",
-    "memory_key", "onboarding_key", "proactive_key",
+    "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied", "WriterDied", "current",
+    "living_ui_key", "memory_key", "onboarding_key", "proactive_key",
 ]  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,15 +18,34 @@ NEVER_EMPTY = {"NAME", "SESSION", "FILE", "DIR", "PATH"}
 """Metavars of parameters that refuse an empty text."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnCluster:
+    """The form of a command on a cluster: its differences to that on a database file.
+
+    `help`: the help; None: the same. `without`: the parameters and exit codes that it lacks, and `params`: parameters
+    of its own. `exits`: the codes whose meaning differs. `examples` and `see`: as those of a command; None: the same,
+    each on a cluster.
+    """
+
+    help: str | None = None
+    without: Collection[str | int] = ()
+    params: Sequence[click.Parameter] = ()
+    exits: Mapping[int, str | None] = field(default_factory=dict)
+    examples: Sequence[str] | None = None
+    see: Sequence[str] | None = None
+
+
 class Command(click.Command):
     """A command that also takes the global options, and has the last sections of its help.
 
     `touches`: a sentence on the data that it reads or writes, and on a running daemon. `exits`: its exit codes besides
     0 and 64, each with its meaning, or None for the meaning of the table. `examples`: lines to paste. `see`: related
-    commands and pages.
+    commands and pages. `on_cluster`: its form on a cluster; None: it is for a database file only.
     """
 
     default_touches = "Only reads, and may run beside a daemon."
+    home = "database"
+    """The place that has to be there: the meaning of an exit code names it."""
 
     def __init__(
         self,
@@ -34,9 +54,11 @@ class Command(click.Command):
         exits: Mapping[int, str | None] | None = None,
         examples: Sequence[str] = (),
         see: Sequence[str] = (),
+        on_cluster: OnCluster | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.on_cluster = on_cluster
         self.touches = self.default_touches if touches is None else touches
         self.exits = {NO_SUCH: None} if exits is None else exits
         self.examples = examples
@@ -52,7 +74,7 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         help_format.write_options(formatter, ctx, self.common)
-        help_format.write_exit_codes(formatter, self, self.exits)
+        help_format.write_exit_codes(formatter, self, self.exits, self.home)
         help_format.write_see(formatter, self.see)
         help_format.write_lines(formatter, "Examples", self.examples)
 
@@ -81,13 +103,17 @@ def name_of(ctx: click.Context) -> str:
 
 
 class CommandGroup(click.Group):
-    """A noun of the command line with its verbs, in the order of `verbs`, or else in the order of declaration."""
+    """A noun of the command line with its verbs, in the order of `verbs`, or else in the order of declaration.
+
+    `on_cluster`: its help on a cluster; None: it is for a database file only.
+    """
 
     command_class = Command
 
-    def __init__(self, *args: Any, verbs: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(self, *args: Any, verbs: Sequence[str] = (), on_cluster: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.verbs = verbs
+        self.on_cluster = on_cluster
         self.common = global_options()
         self.params.extend(self.common)
         for param in self.params:

@@ -7,7 +7,8 @@ at the end     a line on stderr for each, and exit code 65
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Generic, TypeVar
 
 from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
@@ -20,26 +21,33 @@ Entry = TypeVar("Entry")
 NAMED = 20
 
 
-def print_list(
-    session: Session,
-    columns: Sequence[str],
-    found: Sequence[Entry | Damaged],
-    *,
-    document_of: Callable[[Entry], dict[str, Any]],
-    cells: Callable[[Entry], Sequence[object]],
-    beside: Iterable[object] = (),
-    digits: int = ID_DIGITS,
-) -> int:
-    """Print a table, or an array. Return the exit code. `beside`: related rows, some of them perhaps damaged. `digits`:
-    of the ids in the table."""
-    shown: list[Any]
+@dataclass(frozen=True, slots=True)
+class RowList(Generic[Entry]):
+    """A list to print, as a table or as an array. `beside`: related rows, some of them perhaps damaged. `digits`: those
+    of ids in the table; None: they are whole."""
+
+    columns: Sequence[str]
+    found: Sequence[Entry | Damaged]
+    _: KW_ONLY
+    document_of: Callable[[Entry], dict[str, Any]]
+    cells: Callable[[Entry], Sequence[object]]
+    beside: Iterable[object] = ()
+    digits: int | None = ID_DIGITS
+
+
+def print_list(session: Session, rows: RowList[Any]) -> int:
+    """Print a list. Return the exit code."""
     if session.json:
-        shown = map_rows(found, lambda one: _require_json(document_of(one)))
-        session.out.document([row_document(one, dict) for one in shown])
-    else:
-        shown = map_rows(found, lambda one: shorten_cells(cells(one), digits))
-        session.out.table(columns, [_damaged_cells(one, len(columns)) for one in shown])
-    return say_damaged(session, list_damaged([*beside, *shown]))
+        documents = map_rows(rows.found, lambda one: _require_json(rows.document_of(one)))
+        session.out.document([row_document(one, dict) for one in documents])
+        return say_damaged(session, list_damaged([*rows.beside, *documents]))
+    shown = map_rows(rows.found, lambda one: _shorten(rows.cells(one), rows.digits))
+    session.out.table(rows.columns, [_damaged_cells(one, len(rows.columns)) for one in shown])
+    return say_damaged(session, list_damaged([*rows.beside, *shown]))
+
+
+def _shorten(cells: Sequence[object], digits: int | None) -> Sequence[object]:
+    return cells if digits is None else shorten_cells(cells, digits)
 
 
 def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:

@@ -28,8 +28,6 @@ INDENT = 2
 
 OF_EVERY_COMMAND = "65-78", "else: the database, the disk, rights, settings; see craftcore --help"
 
-WITHOUT_ID = {NO_SUCH: "no such database"}
-
 COUNTS = re.compile(r"(\d+)<=x<=(\d+)")
 
 Rows = Sequence[tuple[str, str]]
@@ -65,10 +63,16 @@ def write_options(formatter: click.HelpFormatter, ctx: click.Context, common: Se
     write_rows(formatter, "Global options", _records(ctx, [param for param in params if param not in own]))
 
 
-def write_exit_codes(formatter: click.HelpFormatter, command: click.Command, exits: Mapping[int, str | None]) -> None:
-    """Write the exit codes besides 0 and 64, with their meaning for this command, else their general meaning."""
-    means = MEANINGS if "ID" in _words(command.params) or "KEY" in _words(command.params) else MEANINGS | WITHOUT_ID
-    rows = [(str(code), exits[code] or means[code]) for code in sorted(exits)]
+def write_exit_codes(
+    formatter: click.HelpFormatter, command: click.Command, exits: Mapping[int, str | None], home: str
+) -> None:
+    """Write the exit codes besides 0 and 64, with their meaning for this command, else their general meaning.
+
+    `home`: what is missing where nothing is there, in place of a database.
+    """
+    takes_id = "ID" in _words(command.params) or "KEY" in _words(command.params)
+    means = MEANINGS if takes_id else MEANINGS | {NO_SUCH: "no such database"}
+    rows = [(str(code), (exits[code] or means[code]).replace("database", home)) for code in sorted(exits)]
     write_rows(formatter, "Exit codes, beyond 0 and 64", [*rows, OF_EVERY_COMMAND])
 
 

@@ -70,6 +70,13 @@ ENVIRONMENT = [
 ]
 
 
+def import_command(name: str) -> click.Command:
+    """Return a command of the table."""
+    module, _, function = COMMANDS[name].partition(":")
+    command: click.Command = getattr(import_module(f"craftcore.cli.{module}"), function)
+    return command
+
+
 class Root(CommandGroup):
     """All commands, none of which is imported before it is needed."""
 
@@ -89,11 +96,7 @@ class Root(CommandGroup):
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(import_module(f"craftcore.cli.{module}"), function)
-        return command
+        return import_command(cmd_name) if cmd_name in COMMANDS else None
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})

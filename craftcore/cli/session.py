@@ -136,11 +136,11 @@ class Session:
         """Return `--db PATH`; nothing for None, or where a shell finds that database by itself."""
         return database_option(path, self._environ)
 
-    def say_without_daemon(self, core: Services) -> None:
-        """Print a warning, with the command to start a daemon, unless one runs."""
+    def say_without_daemon(self) -> None:
+        """Print a warning, with the command to start a daemon, unless one runs. A cluster needs none."""
         from craftcore.daemon.lock import read_note
 
-        if not read_note(core.database.path)[1]:
+        if self.cluster is None and not read_note(self.path)[1]:
             start = paste(*self.words("run", "MODULE:APP"))
             self.out.line(f"no daemon runs; it goes on with the next one: {start}", style="warn")
 

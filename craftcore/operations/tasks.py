@@ -40,10 +40,10 @@ def stop_turn(tx: Transaction, scope: AuditScope, services: Services, task_id: s
     return after
 
 
-def retry(tx: Transaction, scope: AuditScope, services: Services, task_id: str) -> Task:
+def retry(tx: Transaction, scope: AuditScope, services: Services, task_id: str, reason: str | None = None) -> Task:
     """Let a FAILED task try again, or a held one go on. Raises NotFound or StateRefused."""
     after = services.tasks.retry(tx, task_id)
-    scope.record(after.id, turn=after.turn, trigger=after.trigger_id)
+    scope.record(after.id, reason=reason, turn=after.turn, trigger=after.trigger_id)
     return after
 
 

@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from temporalio.client import Client
+from temporalio.client import Client as Client
 from temporalio.converter import DataConverter
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig

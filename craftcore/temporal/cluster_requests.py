@@ -16,17 +16,19 @@ from craftcore.results.handle import EmittedHandle, timeout_error, timeout_secon
 from craftcore.results.own_work import refuse_own_wait
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.display import json_or_text
-from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, question_asked
+from craftcore.tasks.model import Question, Task
 from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.addressee import ask_waiting
 from craftcore.temporal.cluster_connection import translate_calls
+from craftcore.temporal.cluster_lacks import LACKS
 from craftcore.temporal.ids import queue_name, workflow_id_of_key
 from craftcore.temporal.records.task_list import ListedTask, WorkStatus, list_tasks, list_triggers, require_task_status
+from craftcore.temporal.records.task_records import make_question
 from craftcore.temporal.records.task_runs import find_run
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.workflow.messages import WORKFLOW
+from craftcore.temporal.workflow.messages import WORKFLOW, OpenQuestion
 from craftcore.temporal.workflow.search_attributes import ASKS_KEY, QUESTIONS_MEMO
 from craftcore.triggers.model import Trigger, TriggerSpec
 
@@ -43,14 +45,7 @@ class ClusterRequests:
     Each raises ClusterUnavailable while the cluster cannot be reached, and PermissionRefused.
     """
 
-    lacks: ClassVar[Mapping[Capability, str]] = {
-        Capability.SCHEDULES: "on a cluster, schedules are changed by craftcore temporal schedule",
-        Capability.SIGNAL_OR_START: "on a cluster, signal takes the id of a task, and no start: emit the task first",
-        Capability.STOP_TURN: "a cluster stops no turn of a task: cancel the task",
-        Capability.CANCEL_ALL: "a cluster cancels no work of all tasks together: cancel each task",
-        Capability.HOLD: "a cluster holds no work: stop the workers, and everything is kept",
-        Capability.DEAD_LETTERS: "a cluster has no dead letters: find the failed tasks, and retry each",
-    }
+    lacks: ClassVar[Mapping[Capability, str]] = LACKS
 
     def __init__(self, connection: Client, app: Registry | None, settings: TemporalSettings) -> None:
         self.client = self  # an app takes its calls from here, as from an engine
@@ -180,33 +175,25 @@ class ClusterRequests:
         return list(dict.fromkeys(ids))  # a task that was retried is listed twice
 
     async def _list(self, filter: WorkFilter, limit: int) -> list[ListedTask]:
-        status, workflow, session_id = filter.status, filter.workflow, filter.session_id
-        workflow_id = None if filter.dedup_key is None else workflow_id_of_key(filter.dedup_key)
+        status = filter.status
+        filters: dict[str, Any] = {
+            "limit": limit,
+            "workflow": filter.workflow,
+            "session_id": filter.session_id,
+            "workflow_id": None if filter.dedup_key is None else workflow_id_of_key(filter.dedup_key),
+        }
         if status == WorkStatus.PENDING:
-            return await list_triggers(
-                self._connection,
-                limit=limit,
-                status=WorkStatus.PENDING,
-                workflow=workflow,
-                session_id=session_id,
-                workflow_id=workflow_id,
-            )
-        return await list_tasks(
-            self._connection,
-            limit=limit,
-            status=None if status is None else require_task_status(status),
-            workflow=workflow,
-            session_id=session_id,
-            workflow_id=workflow_id,
-        )
+            return await list_triggers(self._connection, status=WorkStatus.PENDING, **filters)
+        of_task = None if status is None else require_task_status(status)
+        return await list_tasks(self._connection, status=of_task, **filters)
 
     async def questions(self, limit: int) -> list[Question]:
         """Return what waits for an answer, oldest task first. It needs no worker, and may lag by a second."""
         query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND {ASKS_KEY.name} IS NOT NULL"
-        found: list[Question] = []
-        async for listed in self._connection.list_workflows(query, limit=limit):
-            for asked in await listed.memo_value(QUESTIONS_MEMO, []):
-                found.append(_make_question(asked))
+        listed = [one async for one in self._connection.list_workflows(query, limit=limit)]
+        found = [
+            make_question(OpenQuestion(**asked)) for one in listed for asked in await one.memo_value(QUESTIONS_MEMO, [])
+        ]
         return sorted(found, key=lambda one: one.created_at)[:limit]
 
     @property
@@ -227,30 +214,3 @@ class ClusterRequests:
 
     async def dead_letters(self, limit: int) -> NoReturn:
         raise make_refusal(self, Capability.DEAD_LETTERS)
-
-
-def _make_question(asked: dict[str, Any]) -> Question:
-    task_id = str(asked["id"]).rpartition(".")[0]
-    return Question(
-        seq=0,
-        id=asked["id"],
-        task_seq=0,
-        task_id=task_id,
-        workflow=asked["workflow"],
-        wait_seq=None,
-        activity_seq=None,
-        activity_key=asked["activity_key"],
-        kind=QuestionKind(asked["kind"]),
-        question=asked["question"],
-        asked=question_asked(asked["question"], is_about_activity=asked["activity_key"] is not None),
-        options=None if asked["options"] is None else tuple(asked["options"]),
-        default_json=asked["default_json"],
-        by_message=asked["by_message"],
-        status=QuestionStatus.OPEN,
-        answer=None,
-        note=None,
-        answered_by=None,
-        created_at=asked["created_at"],
-        expires_at=asked["expires_at"],
-        closed_at=None,
-    )

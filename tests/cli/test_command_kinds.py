@@ -73,6 +73,7 @@ def test_manual_migration_is_audited_in_the_last_transaction(cli, database):
     [
         (["trigger", "cancel", "{world.waiting}", "--reason", "wrong city"], "wrong city", {}),
         (["task", "cancel", "{world.nap}", "--reason", "wrong city"], "wrong city", {}),
+        (["task", "retry", "{world.failed}", "--reason", "paper is there"], "paper is there", {}),
         (["task", "signal", "{world.nap}", "go"], None, {"event": "go", "waited": False}),
         (["inbox", "answer", "{world.question}", "send", "--note", "I asked"], "I asked", {"choice": "send"}),
         (["activity", "resolve", "{world.in_doubt}", "--resend", "--note", "seen"], "seen", {"decision": "resend"}),

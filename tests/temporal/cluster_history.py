@@ -20,10 +20,10 @@ from craftcore.activities.model import Decision
 from craftcore.temporal.ids import make_session_gate_id, workflow_id_of_schedule, workflow_id_of_task
 from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.schedule_messages import ScheduleCall
 from tests.temporal.doubt_app import DoubtCell
+from tests.temporal.task_client import TaskClient
 from tests.temporal.views import see_question
 from tests.temporal.worker_processes import Workers, lines
 
@@ -69,7 +69,7 @@ async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowH
     """Run the task to its end, and return its history."""
     app = history_app()
     async with working(app, settings) as connection:
-        client = TemporalClient(connection, app, settings)
+        client = TaskClient(connection, app, settings)
         task = await client.emit("all", {"steps": steps})
         await client.signal(task, "go")
         await client.answer(task, (await see_question(client, task)).id, "yes", by="ada")
@@ -82,7 +82,7 @@ async def record_session(settings: TemporalSettings) -> WorkflowHistory:
     history."""
     app = history_app()
     async with working(app, settings) as connection:
-        client = TemporalClient(connection, app, settings)
+        client = TaskClient(connection, app, settings)
         for task in [await client.emit("limited", session_id="ada") for _ in range(2)]:
             await client.result(task)
         return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
@@ -92,7 +92,7 @@ async def record_gate(settings: TemporalSettings) -> WorkflowHistory:
     """Run three tasks of a session, and return the history of its gate."""
     app = history_app()
     async with working(app, settings) as connection:
-        client = TemporalClient(connection, app, settings)
+        client = TaskClient(connection, app, settings)
         for task in [await client.emit("child", session_id="ada") for _ in range(3)]:
             await client.result(task)
         gate = make_session_gate_id(settings.task_queue or app.name, "ada")
@@ -121,7 +121,7 @@ async def record_cancel(settings: TemporalSettings, folder: Path, *, dies_first:
     settings = replace(settings, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     cell = ("ask", "does not", "crash", "effect")
     connection = await Client.connect(settings.address)
-    client = TemporalClient(connection, DoubtCell(folder, *cell).app, settings)
+    client = TaskClient(connection, DoubtCell(folder, *cell).app, settings)
     workers = Workers("tests.temporal.doubt_app", [settings.address, *cell], folder, count=1)
     try:
         task = await client.emit("single")

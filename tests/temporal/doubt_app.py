@@ -16,9 +16,9 @@ import anyio
 from craftcore import App, Call, Done, NoEffect, OnUnknown, RetryPolicy, TaskContext
 from craftcore.failpoints import Failpoint, arm, kill_process
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.temporal.cluster_app import add_line
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import lines
 
 WHERE = ("before", "called", "half", "effect", "reply", "after")
@@ -113,7 +113,7 @@ async def main(address: str, *cell: str) -> None:
     doubts.arm_kill()
     settings = TemporalSettings(address=address, task_queue=Path.cwd().name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     async with working(doubts.app, settings) as connection:
-        doubts.cancels = TemporalClient(connection, doubts.app, settings).cancel
+        doubts.cancels = TaskClient(connection, doubts.app, settings).cancel
         await anyio.sleep_forever()
 
 

@@ -25,10 +25,10 @@ from temporalio.service import RPCError
 
 from craftcore.errors import CraftcoreError
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from tests.temporal.dev_server import DevServer
 from tests.temporal.example_worker import app_of
 from tests.temporal.kill_cases import CASES, KillCase, PlayedTask, Tally
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import ROOT, Workers, lines
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Campaign:
 
     async def _feed(self, case: KillCase) -> None:
         client = await Client.connect(self.settings.address)
-        calls = TemporalClient(client, app_of(case.name, self.folder), self.settings)
+        calls = TaskClient(client, app_of(case.name, self.folder), self.settings)
         number, live = 0, anyio.Semaphore(self.live_max)
         async with anyio.create_task_group() as group:
             while not self._ends_feeding:
@@ -138,9 +138,7 @@ class Campaign:
                 group.start_soon(self._run, case, client, calls, number, live)
                 await anyio.sleep(self.pace)
 
-    async def _run(
-        self, case: KillCase, client: Client, calls: TemporalClient, number: int, live: anyio.Semaphore
-    ) -> None:
+    async def _run(self, case: KillCase, client: Client, calls: TaskClient, number: int, live: anyio.Semaphore) -> None:
         key = f"{case.name}-{self._id}-{number}"
         payload = case.payload(number)
         id = await call_until_answered(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
@@ -160,9 +158,7 @@ class Campaign:
         self.played[case.name].append(PlayedTask(number=number, id=id, end=end, crashes=crashes, entries=entries))
         live.release()
 
-    async def _answer_all(
-        self, case: KillCase, calls: TemporalClient, number: int, id: str, answered: set[str]
-    ) -> None:
+    async def _answer_all(self, case: KillCase, calls: TaskClient, number: int, id: str, answered: set[str]) -> None:
         tally = self.tallies[case.name]
         await anyio.sleep(0.3 if case.asks else 1.5)
         while True:

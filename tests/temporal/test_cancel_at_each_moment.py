@@ -19,12 +19,12 @@ from craftcore import App, Call, Continue, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.errors import CraftcoreError
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import TaskEnd
 from tests.support.processes import PATIENCE
 from tests.temporal.late_cancel import LateRunner, Moment
 from tests.temporal.replayed import replay
+from tests.temporal.task_client import TaskClient
 
 pytestmark = [pytest.mark.anyio, pytest.mark.campaign]
 TASK_STARTED = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
@@ -58,7 +58,7 @@ def make_app(effects: list[str]) -> App:
     return app
 
 
-async def serve(client: TemporalClient, task: str) -> None:
+async def serve(client: TaskClient, task: str) -> None:
     """Signal, answer and decide as the people and programs of a task."""
     with suppress(CraftcoreError):
         await client.signal(task, "go")
@@ -74,7 +74,7 @@ async def serve(client: TemporalClient, task: str) -> None:
         await anyio.sleep(0.1)
 
 
-async def run_one(client: TemporalClient, moment: Moment) -> tuple[str, TaskEnd]:
+async def run_one(client: TaskClient, moment: Moment) -> tuple[str, TaskEnd]:
     """Run the task with a cancellation at this moment. Return its id and its end."""
     task = await client.emit("all", session_id="ada")
     async with anyio.create_task_group() as group:
@@ -95,7 +95,7 @@ def has_length(length: int, act: WorkflowActivation) -> bool:
     return act.history_length >= length
 
 
-async def read_history(client: TemporalClient, task: str) -> WorkflowHistory:
+async def read_history(client: TaskClient, task: str) -> WorkflowHistory:
     return await client.connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
 
 
@@ -106,7 +106,7 @@ async def test_cancel_at_each_workflow_task_ends_the_task_or_comes_too_late(clus
     monkeypatch.setattr("craftcore.temporal.worker.ReplayableRunner", lambda: runner)
     ends: Counter[str] = Counter()
     async with working(app, replace(cluster, task_queue=app.name)) as connection:
-        client = TemporalClient(connection, app, replace(cluster, task_queue=app.name))
+        client = TaskClient(connection, app, replace(cluster, task_queue=app.name))
         task, end = await run_one(client, runner.moment)
         assert (end.status, end.result_json) == ("DONE", '"yes"')
         events = (await read_history(client, task)).events

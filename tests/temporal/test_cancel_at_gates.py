@@ -13,11 +13,11 @@ from temporalio.api.enums.v1 import EventType
 from craftcore import App
 from craftcore.temporal.ids import make_limit_gate_id, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.processes import PATIENCE
 from tests.temporal.late_cancel import LateRunner, Moment
 from tests.temporal.replayed import replay
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 SIGNALLED, STARTED = "resolve_signal_external_workflow", "resolve_child_workflow_execution_start"
@@ -43,11 +43,11 @@ def runner(monkeypatch) -> LateRunner:
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> AsyncIterator[TemporalClient]:
+async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> AsyncIterator[TaskClient]:
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield TemporalClient(connection, app, settings)
+            yield TaskClient(connection, app, settings)
 
 
 @pytest.mark.parametrize(

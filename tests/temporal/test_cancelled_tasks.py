@@ -17,13 +17,13 @@ from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.task_retry import TaskRetry
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import TaskStart, TaskState
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_cancel
 from tests.temporal.replayed import replay
+from tests.temporal.task_client import TaskClient
 from tests.temporal.test_task_ledger import TASK
 from tests.temporal.views import see, see_waiting
 from tests.temporal.worker_processes import lines
@@ -39,11 +39,11 @@ def app(request: pytest.FixtureRequest) -> App:
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TaskClient]:
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield TemporalClient(connection, app, settings)
+            yield TaskClient(connection, app, settings)
 
 
 @pytest.mark.cluster

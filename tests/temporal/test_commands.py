@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,23 +13,14 @@ from craftcore.cli import main
 from craftcore.cli.base import Command
 from craftcore.cli.root import root
 from craftcore.cli.temporal.cluster_group import temporal
+from craftcore.temporal.cluster_lacks import COMMANDS as LACKED
+from tests.support.commands import commands
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/cli.md"
 UNREACHABLE = "127.0.0.1:1"
 
 
-def cluster_commands(group: click.Group, name: str) -> Iterator[tuple[str, Command]]:
-    context = click.Context(group)
-    for verb in group.list_commands(context):
-        command = group.get_command(context, verb)
-        if isinstance(command, click.Group):
-            yield from cluster_commands(command, f"{name} {verb}")
-        else:
-            assert isinstance(command, Command)
-            yield f"{name} {verb}", command
-
-
-COMMANDS = dict(cluster_commands(temporal, "temporal"))
+COMMANDS = {name: command for name, command in commands(temporal, "temporal") if isinstance(command, Command)}
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -103,9 +93,10 @@ def test_option_that_cannot_be_used_is_refused(capsys, option, expected):
     assert "my-secret" not in err
 
 
-def test_command_without_the_library_names_the_extra(capsys, monkeypatch):
+@pytest.mark.parametrize("words", [["setup"], ["task", "list"]], ids=" ".join)
+def test_command_without_the_library_names_the_extra(capsys, monkeypatch, words):
     monkeypatch.setitem(sys.modules, "temporalio", None)
-    code, _, err = run(capsys, "temporal", "setup")
+    code, _, err = run(capsys, "temporal", *words)
     assert (code, err) == (78, "craftcore: craftcore temporal needs temporalio: pip install 'craftcore[temporal]'\n")
 
 
@@ -123,5 +114,19 @@ def test_unknown_namespace_is_named(capsys, cluster):
     assert len(err.splitlines()) == 1
 
 
-def test_writing_command_is_refused_where_only_reading_is_allowed(capsys):
-    assert run(capsys, "--read-only", "temporal", "setup", "--address", UNREACHABLE)[0] == 77
+def test_replay_of_a_file_needs_no_cluster(capsys):
+    code, _, err = run(capsys, "temporal", "replay", "./record.json", "--address", UNREACHABLE)
+    assert code == 64
+    assert "./record.json cannot be read" in err
+
+
+@pytest.mark.parametrize("name", LACKED)
+def test_command_that_a_cluster_lacks_is_refused_with_advice(capsys, name):
+    code, _, err = run(capsys, "temporal", *name.split(), "01a1fdfa")
+    assert code == 64
+    assert err.startswith(f"craftcore: {LACKED[name]} (see craftcore temporal")
+
+
+@pytest.mark.parametrize("words", [["setup"], ["task", "retry", "01a1fdfa"]], ids=" ".join)
+def test_writing_command_is_refused_where_only_reading_is_allowed(capsys, words):
+    assert run(capsys, "--read-only", "temporal", *words, "--address", UNREACHABLE)[0] == 77

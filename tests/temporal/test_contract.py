@@ -29,10 +29,10 @@ from craftcore import (
 from craftcore.errors import InvalidInput, StateRefused
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.engine_harness import lab
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.views import see_question, see_waiting
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ class OnFile:
 class OnCluster:
     """A worker of a cluster."""
 
-    def __init__(self, client: TemporalClient) -> None:
+    def __init__(self, client: TaskClient) -> None:
         self._client = client
         self.emit = client.emit
         self.signal = client.signal
@@ -145,7 +145,7 @@ async def place(app: App, where: TemporalSettings | None, tmp_path: Any) -> Asyn
         else:
             settings = replace(where, task_queue=app.name)
             async with working(app, settings) as client:
-                yield OnCluster(TemporalClient(client, app, settings))
+                yield OnCluster(TaskClient(client, app, settings))
 
 
 async def run(place: Place, workflow: Any, **payload: Any) -> tuple[str, Any]:

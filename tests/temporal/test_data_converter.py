@@ -11,9 +11,9 @@ from craftcore import App, TaskContext
 from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.records.history import read_runs
 from craftcore.temporal.task_operations import TaskOperations
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.test_rollover import Tasks
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ async def test_encrypted_task_is_unreadable_and_continues_in_its_next_run(cluste
     settings = replace(cluster, task_queue=app.name, data_converter="tests.temporal.scrambled:converter")
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await Tasks(connection, app, settings).start("order", {"what": SECRET}, updates=4)
             while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)

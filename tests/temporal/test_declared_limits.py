@@ -13,11 +13,11 @@ from craftcore import App, Rate, RetryPolicy, Route, RoutedTrigger, RoutingConte
 from craftcore.temporal.entries import declared_limits
 from craftcore.temporal.entries.declared_limits import find_limits, report_start
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.triggers.model import TriggerSource
 from tests.support.processes import PATIENCE
 from tests.temporal.broken_line import faulty_proxy
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -58,11 +58,11 @@ def app(request: pytest.FixtureRequest, count: Count) -> App:
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TaskClient]:
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield TemporalClient(connection, app, settings)
+            yield TaskClient(connection, app, settings)
 
 
 @pytest.mark.cluster

@@ -18,9 +18,9 @@ from temporalio.service import RPCError
 from craftcore.activities.model import Decision
 from craftcore.errors import CraftcoreError
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from tests.support.processes import PATIENCE
 from tests.temporal.doubt_app import WHERE, DoubtCell
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import ROOT, Workers, lines
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str
     """Run a cell to its end, with true answers of a person. Return the outcome in the words of the page."""
     folder.mkdir()
     settings = replace(cluster, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
-    client = TemporalClient(await Client.connect(cluster.address), DoubtCell(folder, *cell).app, settings)
+    client = TaskClient(await Client.connect(cluster.address), DoubtCell(folder, *cell).app, settings)
     workers = Workers("tests.temporal.doubt_app", [cluster.address, *cell], folder, count=1)
     answers: list[str] = []
     try:
@@ -109,7 +109,7 @@ async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str
     return f"{len(lines(folder / 'effects'))}{what}"
 
 
-async def answer_all(client: TemporalClient, task: str, folder: Path, workers: Workers, answers: list[str]) -> None:
+async def answer_all(client: TaskClient, task: str, folder: Path, workers: Workers, answers: list[str]) -> None:
     """Replace killed workers, and decide doubts: by their question, or after the end of the task."""
     while True:
         workers.replace_dead()

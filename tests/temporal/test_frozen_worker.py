@@ -12,11 +12,11 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import TaskView
 from tests.support.processes import PATIENCE
 from tests.temporal.frozen_app import HEARTBEAT, frozen_app, settings_of
 from tests.temporal.replayed import replay
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import Workers, lines
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +32,9 @@ async def worker(cluster, tmp_path) -> AsyncIterator[Workers]:
 
 
 @pytest.fixture
-async def client(cluster, tmp_path) -> TemporalClient:
+async def client(cluster, tmp_path) -> TaskClient:
     settings = settings_of(cluster.address)
-    return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings)
+    return TaskClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -43,7 +43,7 @@ async def until(condition: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
-async def view_when(client: TemporalClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
+async def view_when(client: TaskClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
     """Return the task once the condition is true. A query that a frozen worker has taken is repeated."""
     with anyio.fail_after(PATIENCE):
         while True:

@@ -10,9 +10,9 @@ import pytest
 
 from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from tests.support.processes import PATIENCE
 from tests.temporal.gate_app import gate_app
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import Workers, lines
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works: int, kills: int) -> None:
     """Emit the triggers of some sessions in turn, kill workers meanwhile, and check the order of the entries."""
     app = gate_app(folder)
-    client = TemporalClient(await connect(cluster), app, cluster)
+    client = TaskClient(await connect(cluster), app, cluster)
     names = [f"{folder.name}-{number}" for number in range(sessions)]
     chance = random.Random(7)
     workers = Workers("tests.temporal.gate_app", [cluster.address, str(folder)], folder)

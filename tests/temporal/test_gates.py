@@ -16,11 +16,11 @@ from craftcore.temporal.emission import start_of
 from craftcore.temporal.ids import make_limit_gate_id, make_session_gate_id
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.gate_messages import GateState
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.views import see_waiting
 
 pytestmark = pytest.mark.anyio
@@ -91,11 +91,11 @@ def app(request: pytest.FixtureRequest, log: Log) -> App:
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TaskClient]:
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield TemporalClient(connection, app, settings, gate_check=0.4, gate_idle=1)
+            yield TaskClient(connection, app, settings, gate_check=0.4, gate_idle=1)
 
 
 async def test_work_of_a_session_runs_in_the_order_of_emission(client, log):
@@ -112,14 +112,14 @@ async def until(condition: Any) -> None:
         await anyio.sleep(0.02)
 
 
-async def emit_and_wait(client: TemporalClient, workflow: str, payload: dict[str, Any]) -> str:
+async def emit_and_wait(client: TaskClient, workflow: str, payload: dict[str, Any]) -> str:
     """Start a task of the session, and return its id once it waits. An earlier message would overtake the task."""
     task = await client.emit(workflow, payload, session_id="ada")
     await see_waiting(client, task)
     return task
 
 
-async def emit_and_enter(client: TemporalClient, app: App, name: str) -> str:
+async def emit_and_enter(client: TaskClient, app: App, name: str) -> str:
     """Start a task that holds the place of its session until the test releases it."""
     task = await client.emit("held", {"name": name}, session_id="ada")
 
@@ -130,7 +130,7 @@ async def emit_and_enter(client: TemporalClient, app: App, name: str) -> str:
     return task
 
 
-async def view_gate(client: TemporalClient, gate: str) -> GateState:
+async def view_gate(client: TaskClient, gate: str) -> GateState:
     """Return the state of a gate."""
     state: GateState = await client.connection.get_workflow_handle(gate).query("view", result_type=GateState)
     return state
@@ -166,7 +166,7 @@ async def test_concurrency_by_key_counts_each_key_separately(client, log):
 async def test_limit_that_is_unknown_to_the_emitter_is_kept(app, client, cluster, log):
     """The emitting program lacks the code of the app, so only the worker has the limit."""
     settings = replace(cluster, task_queue=app.name)
-    invalid = TemporalClient(client.connection, None, settings)
+    invalid = TaskClient(client.connection, None, settings)
     tasks = [await invalid.emit("pair", {"name": str(number)}) for number in range(4)]
     for task in tasks:
         assert (await client.result(task)).status == "DONE"
@@ -292,12 +292,12 @@ async def test_gate_ends_when_idle_and_is_started_again(app, client, log):
 @pytest.mark.cluster
 async def test_gate_continues_in_its_next_run(app, client, log, monkeypatch):
     gate = make_limit_gate_id(app.name, "pair", None)
-    start = TemporalClient._start_of
+    start = TaskClient._start_of
 
-    def start_with_few(self: TemporalClient, row: Any) -> Any:
+    def start_with_few(self: TaskClient, row: Any) -> Any:
         return replace(start(self, row), gate_signals_max=4)
 
-    monkeypatch.setattr(TemporalClient, "_start_of", start_with_few)
+    monkeypatch.setattr(TaskClient, "_start_of", start_with_few)
     for task in [await client.emit("pair", {"name": str(number)}) for number in range(6)]:
         await client.result(task)
     assert log.most == 2

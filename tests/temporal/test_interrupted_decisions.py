@@ -11,9 +11,9 @@ from temporalio.client import Client
 
 from craftcore.activities.model import Decision
 from craftcore.errors import StateRefused
-from craftcore.temporal.temporal_client import TemporalClient
 from tests.support.processes import PATIENCE
 from tests.temporal.frozen_app import frozen_app, settings_of
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import Workers, lines
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +27,8 @@ async def workers(cluster, tmp_path) -> AsyncIterator[Workers]:
 
 
 @pytest.fixture
-async def client(cluster, tmp_path) -> TemporalClient:
-    return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings_of(cluster.address))
+async def client(cluster, tmp_path) -> TaskClient:
+    return TaskClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings_of(cluster.address))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -37,7 +37,7 @@ async def until(condition: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
-async def doubt_of(client: TemporalClient, task: str) -> str:
+async def doubt_of(client: TaskClient, task: str) -> str:
     """Wait for the question of a task about its act, and return the question's id."""
     with anyio.fail_after(PATIENCE):
         while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
@@ -106,7 +106,7 @@ async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client,
     assert len(lines(tmp_path / "after")) == 1
 
 
-async def answer_by_the_provider(client: TemporalClient, task: str, folder: Path) -> None:
+async def answer_by_the_provider(client: TaskClient, task: str, folder: Path) -> None:
     """Answer the question of a doubt by the state of the provider."""
     question = await doubt_of(client, task)
     if lines(folder / "effects"):

@@ -13,11 +13,11 @@ from temporalio.client import Client
 
 from craftcore import App, TaskContext
 from craftcore.tasks.model import Resume
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import TaskState
 from tests.support.processes import PATIENCE
 from tests.temporal import test_rollover
 from tests.temporal.doubt_app import DoubtCell
+from tests.temporal.task_client import TaskClient
 from tests.temporal.test_task_ledger import TASK
 from tests.temporal.worker_processes import Workers, lines
 
@@ -73,7 +73,7 @@ async def test_entry_after_a_kill_has_the_duration_of_the_interruption(cluster, 
     settings = replace(cluster, task_queue=tmp_path.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     cell = ("ask", "does not", "crash", "effect")
     connection = await Client.connect(cluster.address)
-    client = TemporalClient(connection, DoubtCell(tmp_path, *cell).app, settings)
+    client = TaskClient(connection, DoubtCell(tmp_path, *cell).app, settings)
     workers = Workers("tests.temporal.doubt_app", [cluster.address, *cell], tmp_path, count=1)
     try:
         with anyio.fail_after(PATIENCE):

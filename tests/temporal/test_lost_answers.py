@@ -17,7 +17,6 @@ from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
@@ -33,6 +32,7 @@ from craftcore.temporal.workflow.journal_messages import (
 from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
 from tests.support.processes import PATIENCE
 from tests.temporal.broken_line import faulty_proxy
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
@@ -54,8 +54,8 @@ async def connection(app: App, cluster: TemporalSettings) -> AsyncIterator[Clien
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings, connection: Client) -> TemporalClient:
-    return TemporalClient(connection, app, replace(cluster, task_queue=app.name))
+async def client(app: App, cluster: TemporalSettings, connection: Client) -> TaskClient:
+    return TaskClient(connection, app, replace(cluster, task_queue=app.name))
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def count_completed(handle: WorkflowHandle[Any, Any]) -> int:
     return [event.event_type async for event in handle.fetch_history_events()].count(COMPLETED)
 
 
-async def question_of(client: TemporalClient, task: str) -> OpenQuestion:
+async def question_of(client: TaskClient, task: str) -> OpenQuestion:
     while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
         await anyio.sleep(0.05)
     return questions[0]

@@ -19,12 +19,12 @@ from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import list_unsupported, working
 from craftcore.temporal.workflow.journal_messages import Outcome
 from craftcore.temporal.workflow.messages import TaskEnd, TaskStart
 from craftcore.triggers.model import OnDuplicate, TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.views import see_waiting
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +48,11 @@ def app(request: pytest.FixtureRequest) -> App:
 
 
 @pytest.fixture
-async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TaskClient]:
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield TemporalClient(connection, app, settings)
+            yield TaskClient(connection, app, settings)
 
 
 async def test_journal_of_an_entry_that_is_over_is_refused(client):

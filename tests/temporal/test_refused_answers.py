@@ -11,9 +11,9 @@ from temporalio.api.enums.v1 import EventType
 from craftcore import App, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.errors import StateRefused
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_refused_answer_and_decision_leave_no_event(cluster):
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("order")
             while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)

@@ -17,12 +17,12 @@ from temporalio.client import Client
 from craftcore import App, Call, Continue, RetryPolicy, TaskContext
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.entry_input import PAGE_MAX_BYTES, is_inline, make_page
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments
 from craftcore.temporal.workflow.rollover import CARRIED_MAX_BYTES, make_refusal, pack, size_of, unpack
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.test_task_ledger import TASK
 
 pytestmark = pytest.mark.anyio
@@ -39,7 +39,7 @@ class Tasks:
     """The tasks of one app, with a limit of updates per run."""
 
     def __init__(self, connection: Client, app: App, settings: TemporalSettings) -> None:
-        self.client = TemporalClient(connection, app, settings)
+        self.client = TaskClient(connection, app, settings)
         self._connection = connection
         self._settings = settings
 

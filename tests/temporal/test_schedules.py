@@ -17,10 +17,10 @@ from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.schedules.schedule_client import ScheduleClient, account_in, schedule_in
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.schedule_messages import ScheduleBook, ScheduleCall
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSet
         first = fired(lines)[0]
         assert first.trigger_id is not None
         assert first.trigger_id.startswith(f"k:scheduled:tick-fires:{int(first.nominal_at)}@")
-        assert (await TemporalClient(connection, app, cluster).result(first.trigger_id)).status == "DONE"
+        assert (await TaskClient(connection, app, cluster).result(first.trigger_id)).status == "DONE"
         await client.apply_call("tick-fires", ScheduleCall(kind="pause", reason="tea"))
     moments = [line.nominal_at for line in fired(lines)]
     assert moments == sorted(set(moments))
@@ -76,7 +76,7 @@ async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSet
 async def test_occurrence_waits_until_the_task_before_has_ended(cluster: TemporalSettings) -> None:
     app = make_app("waits")
     async with working(app, cluster) as connection:
-        client, tasks = ScheduleClient(connection), TemporalClient(connection, app, cluster)
+        client, tasks = ScheduleClient(connection), TaskClient(connection, app, cluster)
         refused = "overlap: an earlier occurrence waits already"
         _, lines = await see(client, "tick-waits", lambda _, lines: any(line.reason == refused for line in lines))
         [first] = fired(lines)
@@ -139,7 +139,7 @@ async def test_schedule_without_workers_fires_the_latest_and_accounts_for_the_ot
 async def test_occurrence_that_was_started_before_is_refused_by_the_server(cluster: TemporalSettings) -> None:
     app = make_app("twice", when="every day at 3am", payload={"quick": True}, start=1_700_000_000.0)
     async with working(app, cluster) as connection:
-        client, tasks = ScheduleClient(connection), TemporalClient(connection, app, cluster)
+        client, tasks = ScheduleClient(connection), TaskClient(connection, app, cluster)
         midnight = 1_758_758_400.0
         await see(client, "tick-twice", lambda book, lines: True)
         call = ScheduleCall(kind="backfill", since=midnight, until=midnight + 86_399)

@@ -14,11 +14,11 @@ from craftcore.errors import ConfigInvalid
 from craftcore.temporal.attribute_setup import register
 from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.search_attributes import ASKS_KEY, DOUBTS_KEY, QUESTIONS_MEMO, STATUS_KEY, WORKFLOW_KEY
 from tests.support.processes import PATIENCE
 from tests.temporal.dev_server import DevServer
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +46,7 @@ async def test_state_of_a_task_is_in_its_attributes_and_its_question_in_the_memo
     app = make_asking_app("attributes")
     with anyio.fail_after(PATIENCE):
         async with working(app, cluster) as connection:
-            client = TemporalClient(connection, app, cluster)
+            client = TaskClient(connection, app, cluster)
             task = await client.emit("asks")
             handle = connection.get_workflow_handle(workflow_id_of_task(task))
             while not (await client.view(task)).questions:  # noqa: ASYNC110 - there is no event
@@ -79,7 +79,7 @@ async def test_answered_question_is_in_no_list_while_its_task_waits_for_its_sess
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("asks", session_id="ada")
             handle = connection.get_workflow_handle(workflow_id_of_task(task))
             while not await (await handle.describe()).memo_value(QUESTIONS_MEMO, None):  # noqa: ASYNC110
@@ -101,7 +101,7 @@ async def test_action_in_doubt_is_listed_by_its_key(cluster):
     app = make_asking_app("doubtful")
     with anyio.fail_after(PATIENCE):
         async with working(app, cluster) as connection:
-            client = TemporalClient(connection, app, cluster)
+            client = TaskClient(connection, app, cluster)
             task = await client.emit("doubts")
             while not (await client.view(task)).questions:  # noqa: ASYNC110 - there is no event
                 await anyio.sleep(0.02)
@@ -124,7 +124,7 @@ async def test_namespace_without_attributes_is_refused_until_its_setup(bare_serv
     settings = replace(bare_server.settings, task_queue="bare")
     with anyio.fail_after(PATIENCE):
         connection = await connect(settings)
-        client = TemporalClient(connection, app, settings)
+        client = TaskClient(connection, app, settings)
         with pytest.raises(ConfigInvalid, match="craftcore temporal setup"):
             async with working(app, settings):
                 pass

@@ -31,13 +31,13 @@ from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.schedules.schedule_client import ScheduleClient, account_in
 from craftcore.temporal.schedules.schedule_sync import read_declarations
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import polling
 from craftcore.temporal.workflow.messages import TaskView
 from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
 from examples.approval import app as approvals
 from tests.support.processes import PATIENCE
 from tests.support.programs import find_program
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ class SkippedTime:
     """A server with skipped time, and a worker of an app."""
 
     env: WorkflowEnvironment
-    tasks: TemporalClient
+    tasks: TaskClient
     schedules: ScheduleClient
     app: App
 
@@ -116,7 +116,7 @@ async def skipping(app: App) -> AsyncIterator[SkippedTime]:
             async with polling(app, connection, settings, Config()):
                 yield SkippedTime(
                     env=env,
-                    tasks=TemporalClient(connection, app, settings),
+                    tasks=TaskClient(connection, app, settings),
                     schedules=ScheduleClient(connection),
                     app=app,
                 )

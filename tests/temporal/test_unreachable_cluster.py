@@ -20,7 +20,6 @@ from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
@@ -33,6 +32,7 @@ from craftcore.temporal.workflow.journal_messages import (
 from tests.support.fakes import NEW_YEAR, VirtualClock
 from tests.support.processes import PATIENCE
 from tests.temporal.broken_line import FaultyProxy, faulty_proxy
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 RECORD = JournalCall(kind="record", text="{}", memo="note:1")
@@ -75,15 +75,15 @@ def app(entered: anyio.Event) -> App:
 
 
 @pytest.fixture
-async def client(app: App, settings: TemporalSettings) -> AsyncIterator[TemporalClient]:
+async def client(app: App, settings: TemporalSettings) -> AsyncIterator[TaskClient]:
     """Run a worker whose own entries keep their lease on a slow machine."""
     settings = replace(settings, heartbeat_timeout=PATIENCE)
     async with working(app, settings) as connection:
-        yield TemporalClient(connection, app, settings)
+        yield TaskClient(connection, app, settings)
 
 
 @pytest.fixture
-async def task(client: TemporalClient, entered: anyio.Event) -> AsyncIterator[str]:
+async def task(client: TaskClient, entered: anyio.Event) -> AsyncIterator[str]:
     """Start a task whose first entry is open, and records nothing."""
     task = await client.emit("waits")
     await entered.wait()
@@ -113,12 +113,12 @@ def begin(key: str) -> JournalCall:
 async def test_worker_stops_while_the_cluster_is_down(app, settings, line, entered):
     """In an earlier version, a step that could not be recorded blocked its worker for ever."""
     async with working(app, replace(settings, address=line.address)) as connection:
-        task = await TemporalClient(connection, app, settings).emit("steps")
+        task = await TaskClient(connection, app, settings).emit("steps")
         await entered.wait()
         line.cut()
     line.is_cut = False
     async with working(app, settings) as connection:
-        await TemporalClient(connection, app, settings).cancel(task)
+        await TaskClient(connection, app, settings).cancel(task)
 
 
 async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task, line):
@@ -170,7 +170,7 @@ async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(m
     monkeypatch.setattr(turn_activity, "SystemClock", JumpingClock)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             end = await client.result(await client.emit("catches"))
     assert ({*ends}, end.result_json) == ({"compensated", "done"}, '"done"')
     assert ends == sorted(ends)  # a slow machine may lose the lease twice, but not after the record of its step

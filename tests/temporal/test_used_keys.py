@@ -16,11 +16,11 @@ from craftcore.tasks.work_store import WorkFilter
 from craftcore.temporal.cluster_requests import ClusterRequests
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, first_arguments
 from craftcore.triggers.model import TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.views import see_question
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,9 @@ async def requests(app: App, cluster: TemporalSettings) -> AsyncIterator[Cluster
     settings = replace(cluster, task_queue=app.name)
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            yield ClusterRequests(connection, app, settings)
+            requests = ClusterRequests(connection, app, settings)
+            requests._client = TaskClient(connection, app, settings)
+            yield requests
 
 
 async def start(requests: ClusterRequests, workflow: str, **options: object) -> str:
@@ -99,7 +101,7 @@ def broken(app: App) -> list[str]:
 
 @pytest.mark.cluster
 async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(requests, broken):
-    client: TemporalClient = requests._client
+    client: TaskClient = requests._client
     task = await start(requests, "breaks", dedup_key="retried", priority=90, dedup_scope="active")
     assert (await client.result(task)).status == "FAILED"
     broken.clear()
@@ -148,7 +150,7 @@ async def test_retried_task_of_several_runs_is_signalled_under_the_first_id(app,
             await ctx.wait_for(event)
         return ctx.task_id
 
-    client: TemporalClient = requests._client
+    client: TaskClient = requests._client
     begun = TaskStart(workflow="long", payload_json="{}", source="IMMEDIATE", due_at=0.0, run_updates_max=10)
     await client.connection.start_workflow(WORKFLOW, args=first_arguments(begun), id="k:long", task_queue=app.name)
     task = await client.read_task_id("k:long")

@@ -20,12 +20,12 @@ from craftcore.temporal.entries.entry_runner import make_entry
 from craftcore.temporal.entries.heartbeats import Heartbeats
 from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow import task as task_workflow
 from craftcore.temporal.workflow.messages import ACTIVITY, BEGUN, EntryEnd, EntryStart, TaskStart, TaskState
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 from tests.temporal.test_task_ledger import TASK
 
 pytestmark = pytest.mark.anyio
@@ -65,7 +65,7 @@ async def test_blocked_loop_is_no_dead_worker(app, settings):
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("blocks")
             assert (await client.result(task)).result_json == '"done"'
             view = await client.view(task)
@@ -87,7 +87,7 @@ async def test_loop_that_is_blocked_too_long_loses_its_entries(app, settings, mo
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("blocks")
             assert (await client.result(task)).result_json == '"done"'
             view = await client.view(task)
@@ -108,7 +108,7 @@ async def test_entry_with_late_heartbeats_is_returned_without_an_attempt(app, pa
 
     with anyio.fail_after(PATIENCE):
         async with working(app, patient) as connection:
-            client = TemporalClient(connection, app, patient)
+            client = TaskClient(connection, app, patient)
             task = await client.emit("order")
             assert (await client.result(task)).result_json == "1"
             view = await client.view(task)
@@ -130,11 +130,11 @@ async def test_entry_of_a_stopping_worker_is_returned_without_an_attempt(app, pa
 
     with anyio.fail_after(PATIENCE):
         async with working(app, patient) as connection:
-            task = await TemporalClient(connection, app, patient).emit("order")
+            task = await TaskClient(connection, app, patient).emit("order")
             while not entered.is_set():  # noqa: ASYNC110 - another loop sets this
                 await anyio.sleep(0.02)
         async with working(app, patient) as connection:
-            client = TemporalClient(connection, app, patient)
+            client = TaskClient(connection, app, patient)
             assert (await client.result(task)).result_json == "1"
             view = await client.view(task)
     assert (len(seen), view.entries, view.crashes) == (1, 2, 0)
@@ -150,14 +150,14 @@ async def test_unknown_workflow_is_left_to_a_worker_with_its_code(app, settings,
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, newer, settings)
+            client = TaskClient(connection, newer, settings)
             task = await client.emit("order")
             seen = await client.view(task)
             while seen.entries < 2 or "does not know workflow order" not in seen.reason:
                 await anyio.sleep(0.02)
                 seen = await client.view(task)
         async with working(newer, settings) as connection:
-            client = TemporalClient(connection, newer, settings)
+            client = TaskClient(connection, newer, settings)
             assert (await client.result(task)).result_json == "1"
 
 
@@ -171,7 +171,7 @@ async def test_workflow_without_a_worker_fails_after_its_time(app, settings, mon
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, newer, settings)
+            client = TaskClient(connection, newer, settings)
             end = await client.result(await client.emit("order"))
     assert (end.status, end.error_code) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
@@ -235,7 +235,7 @@ async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, setti
 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("order")
             end = await client.result(task)
             view = await client.view(task)
@@ -260,7 +260,7 @@ async def test_entry_after_a_crash_reports_the_start_of_its_code(app, settings, 
     with anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
             connections.append(connection)
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             assert (await client.result(await client.emit("order"))).status == "DONE"
 
     assert heartbeats == [BEGUN]
@@ -300,7 +300,7 @@ async def test_outages_of_the_server_bury_no_innocent_task(app, mortal_cluster):
 
     with anyio.fail_after(PATIENCE * 3):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             task = await client.emit("order")
             for number in range(1, 5):
                 while len(entries) < number:  # noqa: ASYNC110 - another loop sets this

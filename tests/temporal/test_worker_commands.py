@@ -76,6 +76,7 @@ def test_worker_runs_emitted_tasks_and_drains_at_sigterm(craftcore, worker):
     assert (done.code, done.out) == (0, '"lamp: 40"\n'), done.err
 
     again = json.loads(craftcore(*emit, "--json").out)
+    assert "no new trigger" in craftcore(*emit).err
     assert (again["created"], again["held"], again["dedup_scope"]) == (False, "dedup_key", "ever")
     assert craftcore(*emit, "--on-duplicate", "error").code == 64
 

@@ -14,11 +14,11 @@ from temporalio.worker._activity import _ActivityWorker
 from craftcore import App, RetryPolicy
 from craftcore.config import Config, LogSettings
 from craftcore.temporal.entries import turn_activity
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import EntryEnd, EntryStart
 from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
+from tests.temporal.task_client import TaskClient
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_failed_turns_are_logged_and_successes_by_a_setting(app, cluster, 
     config = Config(log=LogSettings(successes=logs_successes))
     with capture_logs() as lines, anyio.fail_after(PATIENCE):
         async with working(app, settings, config) as connection:
-            client = TemporalClient(connection, app, settings)
+            client = TaskClient(connection, app, settings)
             shaky = await client.emit("shaky", {"name": "ada"})
             await client.result(shaky)
             broken = await client.emit("broken")
@@ -80,7 +80,7 @@ async def test_unknown_workflow_is_logged(app, cluster, monkeypatch) -> None:
     settings = replace(cluster, task_queue=app.name)
     with capture_logs() as lines, anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
-            client = TemporalClient(connection, None, settings)
+            client = TaskClient(connection, None, settings)
             task = await client.emit("nowhere")
             await client.result(task)
     *released, settled = [line for line in lines if line["event"].startswith("trigger.")]

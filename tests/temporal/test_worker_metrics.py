@@ -19,12 +19,12 @@ from craftcore.config.temporal_settings import replace_settings
 from craftcore.errors import CannotCreate, ConfigInvalid
 from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker_metrics import open_metrics
 from tests.support.code_blocks import PAGES
 from tests.support.metrics_client import Scrape, free_port
 from tests.support.processes import PATIENCE
 from tests.support.warm_parent import WarmProcess
+from tests.temporal.task_client import TaskClient
 from tests.temporal.worker_processes import start_on_cluster
 
 pytestmark = pytest.mark.anyio
@@ -99,7 +99,7 @@ async def wait_for(port: int, condition: Callable[[Scrape], object]) -> Scrape:
 
 async def test_turns_steps_and_calls_are_counted_once_by_their_workers(settings, tmp_path):
     first, second = free_port(), free_port()
-    client = TemporalClient(await connect(settings), None, settings)
+    client = TaskClient(await connect(settings), None, settings)
     with running_worker(settings, tmp_path, first) as worker:
         for workflow, payload in [("order", {"to": "ada"}), ("breaks", {}), ("fails", {})]:
             await client.result(await client.emit(workflow, payload))

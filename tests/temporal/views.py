@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
+from tests.temporal.task_client import TaskClient
 
 
-async def see(client: TemporalClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
+async def see(client: TaskClient, task: str, condition: Callable[[TaskView], object]) -> TaskView:
     """Return the task once the condition is true."""
     handle = client.connection.get_workflow_handle(workflow_id_of_task(task))
     while True:
@@ -23,11 +23,11 @@ async def see(client: TemporalClient, task: str, condition: Callable[[TaskView],
                 return view
 
 
-async def see_waiting(client: TemporalClient, task: str) -> None:
+async def see_waiting(client: TaskClient, task: str) -> None:
     """Return once a task waits."""
     await see(client, task, lambda view: view.status == "WAITING")
 
 
-async def see_question(client: TemporalClient, task: str) -> OpenQuestion:
+async def see_question(client: TaskClient, task: str) -> OpenQuestion:
     """Return the question of a task once it is open."""
     return (await see(client, task, lambda view: view.questions)).questions[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus
@@ -23,17 +22,8 @@ TEXT_MAX = 1_000
 EMAIL = "email.send"
 
 
-def print_activity(
-    session: Session,
-    found: Activity,
-    task: Task,
-    document: dict[str, Any],
-    means: str | None,
-    suggest: Callable[..., None] | None = None,
-) -> None:
-    """Print an activity with what belongs to it. `means`: its status in words. `suggest` prints a command; None: one
-    for the database."""
-    suggest = suggest or session.suggest
+def print_activity(session: Session, found: Activity, task: Task, document: dict[str, Any], means: str | None) -> None:
+    """Print an activity with what belongs to it. `means`: its status in words."""
     out = session.out
     out.line(f"{found.key} is {found.status}: {found.reason}", style="bold")
     if means is not None:
@@ -73,7 +63,7 @@ def print_activity(
         takes = "the reference of the provider" if needed is None else f"the result of the action: {needed}"
         out.line(f"{purpose}{f' (--happened takes {takes})' if len(open_to) > 1 else ''}:")
         for decision in open_to:
-            suggest("activity", "resolve", found.key, FLAGS[decision])
+            session.suggest("activity", "resolve", found.key, FLAGS[decision])
 
 
 def _message_id(found: Activity) -> str | None:

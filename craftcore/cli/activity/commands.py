@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import click
 
-from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import ActivityStatus
 from craftcore.cli.activity.activity_card import print_activity
+from craftcore.cli.activity.calls_on_doubts import open_doubts
 from craftcore.cli.activity.resolve import resolve
 from craftcore.cli.activity.view import LIST_COLUMNS, activity_row
-from craftcore.cli.base import CommandGroup
-from craftcore.cli.damaged_list import print_list
+from craftcore.cli.base import CommandGroup, OnCluster
+from craftcore.cli.damaged_list import RowList, print_list
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
-from craftcore.cli.lookup import find_activity, find_task, parse_choice
+from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
-from craftcore.cli.short_ids import count_digits
-from craftcore.diagnostics.activity_details import read_activity
 from craftcore.diagnostics.documents import activity_document
-from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.diagnostics.text.activity_text import describe_status
 
 
-@click.group(cls=CommandGroup, verbs=("list", "show", "resolve"))
+@click.group(
+    cls=CommandGroup,
+    verbs=("list", "show", "resolve"),
+    on_cluster="""Irreversible actions on a cluster: list, show, resolve what is in doubt.
+
+    INTENT is written before a call, DONE or FAILED after it; UNKNOWN means that the outcome is unknown.
+    """,
+)
 def activity() -> None:
     """Irreversible actions: list, show, resolve what is in doubt.
 
@@ -37,6 +41,14 @@ activity.add_command(resolve)
     exits={**OF_A_LIST, NO_SUCH: "no such task, or no such database", BAD_FILTER: None},
     examples=("craftcore activity list --status unknown", "craftcore activity list --task 01a1fdfa"),
     see=("craftcore activity show", "craftcore inbox list", "docs/how-to/resolve-unknown-activities.md"),
+    on_cluster=OnCluster(
+        help="""List the irreversible actions in doubt, or those of one task, newest first.
+
+        Without --task, it lists what the live tasks with an action in doubt have. Other actions are in the histories of
+        their tasks.
+        """,
+        examples=("craftcore activity list", "craftcore activity list --task 01a1fdfa"),
+    ),
 )
 @click.option("--status", metavar="STATUS", help=f"Only these: {', '.join(ActivityStatus)}.")
 @click.option("--task", "task_id", metavar="ID", help="Only of this task.")
@@ -49,22 +61,25 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     Each line shows the outcome and the provider's reference.
     """
     chosen = parse_choice("status", status, ActivityStatus)
-    with session.core().reading() as reader:
-        found = ActivityListStore().list_newest(
-            reader,
-            limit,
-            status=chosen,
-            task_id=None if task_id is None else find_task(reader, task_id).id,
-            action=action,
-        )
-        digits = count_digits(reader)
-    return print_list(session, LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, digits=digits)
+    found, digits = open_doubts(session).list_activities(limit, chosen, task_id, action)
+    return print_list(
+        session,
+        RowList(LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, digits=digits),
+    )
 
 
 @activity.command(
     "show",
     examples=("craftcore activity show 01a1fdfa",),
     see=("craftcore activity resolve", "craftcore task show", "docs/how-to/resolve-unknown-activities.md"),
+    on_cluster=OnCluster(
+        help="""Show an irreversible action, and what to do about it.
+
+        It shows what was sent, the outcome, the calls, the history, the decisions, and the commands that settle it. KEY
+        is whole.
+        """,
+        examples=("craftcore activity show KEY",),
+    ),
 )
 @click.argument("key", metavar="KEY")
 @click.pass_obj
@@ -73,12 +88,8 @@ def show(session: Session, /, key: str) -> None:
 
     It shows what was sent, the outcome, the calls, the history, the decisions, and the commands that settle it.
     """
-    core = session.core()
-    with core.reading() as reader:
-        found = find_activity(reader, key)
-        claims_live = are_claims_live(reader, core.database.path)
-        reading = read_activity(reader, found)
-    task, question = reading.task, reading.question
+    reading, claims_live = open_doubts(session).read_activity(key)
+    found, task, question = reading.activity, reading.task, reading.question
     document = {
         **activity_document(found),
         **reading.document,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import click
 
 from craftcore.activities.model import Activity, Decision
+from craftcore.cli.activity.calls_on_doubts import open_doubts
 from craftcore.cli.activity.decision_options import choose_decision, decision_options
-from craftcore.cli.base import OperatorCommand
+from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import find_activity, refuse_bad_text
+from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.diagnostics.activity_details import task_summary
 from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.text.activity_text import confirmation_text, decision_result, retry_command
 from craftcore.log_format import escape_control
-from craftcore.operations import activities
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task
 
@@ -30,6 +30,18 @@ from craftcore.tasks.model import Task
         "craftcore activity resolve 01a1fdfa --give-up",
     ),
     see=("craftcore activity show", "craftcore inbox answer", "docs/how-to/resolve-unknown-activities.md"),
+    on_cluster=OnCluster(
+        help="""Decide about an action whose outcome is unknown.
+
+        The open question about it is answered, and a waiting task goes on. A worker takes the decision; without one the
+        command ends with 75 after some seconds, and the decision may be applied later. Give one of the three.
+        """,
+        examples=(
+            'craftcore activity resolve KEY --happened ref-9 --note "seen"',
+            "craftcore activity resolve KEY --resend",
+            "craftcore activity resolve KEY --give-up",
+        ),
+    ),
 )
 @click.argument("key", metavar="KEY")
 @decision_options
@@ -44,18 +56,16 @@ def resolve(
     """
     decision, reference = choose_decision(happened, resend, give_up)
     refuse_bad_text("note", note, NOTE_MAX)
-    core = session.core()
-    with core.reading() as reader:
-        seen = find_activity(reader, key)
+    doubts = open_doubts(session)
+    seen = doubts.find_activity(key)
     confirm_by_person(yes, escape_control(confirmation_text(seen, decision)))
-    with session.write(core) as (tx, scope):
-        after, task = activities.resolve(tx, scope, core, seen, decision, reference=reference, note=note)
+    after, task = doubts.decide(seen, decision, note=note, reference=reference)
     if session.json:
         session.out.document({**activity_document(after), "task": task_summary(task)})
     else:
         say_decided(session, after, decision, task)
         if task.status.is_live:
-            session.say_without_daemon(core)
+            session.say_without_daemon()
 
 
 def say_decided(session: Session, after: Activity, decision: Decision, task: Task) -> None:

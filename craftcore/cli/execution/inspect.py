@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from craftcore.cli.base import Command
-from craftcore.cli.damaged_list import print_list, say_damaged
+from craftcore.cli.base import Command, OnCluster
+from craftcore.cli.damaged_list import RowList, print_list, say_damaged
+from craftcore.cli.execution.source import read_record
 from craftcore.cli.execution.view import (
     LIST_COLUMNS,
     record_row,
@@ -17,7 +18,7 @@ from craftcore.cli.execution.view import (
     summary_document,
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.lookup import find_record, parse_choice, parse_time_bound, require_text
+from craftcore.cli.lookup import parse_choice, parse_time_bound, require_text
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_text
 from craftcore.cli.short_ids import count_digits
@@ -27,17 +28,16 @@ from craftcore.diagnostics.text.command_text import paste
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
+from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.statistics import statistics
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import list_damaged, omit_damaged
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.workflow_names import bare_name
 
-if TYPE_CHECKING:
-    pass
-
 LIMIT_MAX = 100_000
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
+FILTERS = ("status", "error_code", "workflow", "since", "until", "envelope_hash")
 LISTED, COUNTED = 50, 10_000
 """How many records are listed, and how many counted, by default."""
 
@@ -56,6 +56,19 @@ LISTED, COUNTED = 50, 10_000
         "craftcore execution retry",
         "craftcore task events",
         "docs/explanation/records-and-integrity.md",
+    ),
+    on_cluster=OnCluster(
+        help="""Show one execution as JSON: an entry of a turn, from the history.
+
+        ID is exec-TASK.NUMBER, as `task show` lists them, or a task for its last one. A history has no hash chain.
+        """,
+        without=("execution_id", "listed", "counted", "limit", *FILTERS, BAD_FILTER),
+        params=(click.Argument(["execution_id"], metavar="ID"),),
+        examples=(
+            "craftcore inspect 01a1fdfa --events",
+            "craftcore inspect exec-01a1fdfa-4600-7008-9f39-0b2018072e8c.1",
+        ),
+        see=("craftcore replay", "craftcore task events"),
     ),
 )
 @click.argument("execution_id", metavar="[ID]", required=False)
@@ -76,12 +89,12 @@ def inspect(
     session: Session,
     /,
     execution_id: str | None,
-    listed: bool,
-    counted: bool,
     with_events: bool,
     with_envelope: bool,
     only_output: bool,
-    limit: int | None,
+    listed: bool = False,
+    counted: bool = False,
+    limit: int | None = None,
     **given: str | None,
 ) -> int | None:
     """Show one execution as JSON, the newest ones, or their counts.
@@ -106,7 +119,8 @@ def inspect(
         found = ExecutionListStore().list_newest(reader, limit, _parse_filter(reader, given))
         digits = count_digits(reader)
     if listed:
-        return print_list(session, LIST_COLUMNS, found, document_of=summary_document, cells=record_row, digits=digits)
+        rows = RowList(LIST_COLUMNS, found, document_of=summary_document, cells=record_row, digits=digits)
+        return print_list(session, rows)
     many = statistics(omit_damaged(found))
     if session.json:
         session.out.document(statistics_document(many, limit))
@@ -116,18 +130,10 @@ def inspect(
 
 
 def _print_record(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
-    core = session.core()
-    with core.reading() as reader:
-        record = find_record(reader, given)
-        weight = core.config.triggers.priority_weight
-        advice = read_advice(reader, core.database.path, record, core.clock.now(), weight=weight)
-    found = advice.recommendation
+    record = read_record(session, given)
     document = record_document(record)
-    document["recommendation"] = {
-        "state": found.state,
-        "text": "; ".join(map(finding_text, advice.reasons)) or found.text,
-        "commands": [paste(*session.words(*words)) for words in found.commands],
-    }
+    if session.cluster is None:
+        document["recommendation"] = _read_recommendation(session, record)
     if with_events:
         document["events"] = [event_document(event) for event in record.events]
     if with_envelope:
@@ -135,10 +141,21 @@ def _print_record(session: Session, given: str, *, with_events: bool, with_envel
     session.out.document(document)
 
 
+def _read_recommendation(session: Session, record: ExecutionRecord) -> dict[str, Any]:
+    core = session.core()
+    with core.reading() as reader:
+        weight = core.config.triggers.priority_weight
+        advice = read_advice(reader, core.database.path, record, core.clock.now(), weight=weight)
+    found = advice.recommendation
+    return {
+        "state": found.state,
+        "text": "; ".join(map(finding_text, advice.reasons)) or found.text,
+        "commands": [paste(*session.words(*words)) for words in found.commands],
+    }
+
+
 def _print_output(session: Session, given: str) -> None:
-    with session.core().reading() as reader:
-        record = find_record(reader, given)
-    _, texts = split_output(json_or_text(record.response_json))
+    _, texts = split_output(json_or_text(read_record(session, given).response_json))
     if session.json:
         session.out.document(texts)
     elif texts:

@@ -105,7 +105,7 @@ def _decide(
         return
     session.out.line(f"{record.id} is {DECIDED[decision]}: {trigger.id} {words(trigger, tasks)}")
     if decision == "retry":
-        session.say_without_daemon(core)
+        session.say_without_daemon()
 
 
 @click.command(

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from craftcore.cli.base import Command
-from craftcore.cli.execution.source import envelope_in, is_file, record_in
+from craftcore.cli.base import Command, OnCluster
+from craftcore.cli.execution.source import envelope_in, is_file, read_record, record_in
 from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
 from craftcore.cli.lookup import resolve_execution_id
 from craftcore.cli.session import Session
@@ -29,6 +29,15 @@ from craftcore.replay_engine import ReplayEngine
         "craftcore replay exec-01a1fdfa --force",
     ),
     see=("craftcore inspect", "craftcore export", "craftcore invalidate", "docs/reference/cli.md#replay"),
+    on_cluster=OnCluster(
+        help="""Return the recorded result from the history; nothing is run.
+
+        It prints what `craftcore replay` prints. For several it prints a list, and the exit code is the highest of
+        theirs.
+        """,
+        examples=("craftcore replay 01a1fdfa", "craftcore replay 01a1fdfa --force"),
+        see=("craftcore inspect", "docs/reference/cli.md#replay"),
+    ),
 )
 @click.argument("those", metavar="ID|FILE...", nargs=-1, required=True)
 @click.option("--verify-envelope", "envelope_file", metavar="FILE", help="Only if the record is of this envelope.")
@@ -73,6 +82,8 @@ def print_replays(session: Session, those: tuple[str, ...], replay_one: Callable
 def _replay(session: Session, given: str, envelope: Mapping[str, Any] | None, force: bool) -> ReplayResult:
     if is_file(given):
         return rule.replay(record_in(given), envelope, force=force)
+    if session.cluster is not None:
+        return rule.replay(read_record(session, given), envelope, force=force)
     core = session.core()
     try:
         with core.reading() as reader:

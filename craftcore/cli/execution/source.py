@@ -21,8 +21,15 @@ def is_file(given: str) -> bool:
 def load_record(session: Session, given: str) -> ExecutionRecord:
     """Return the record of an id, which may be shortened, or in a file. Raises NotFound; InvalidInput for a bad
     file."""
-    if is_file(given):
-        return record_in(given)
+    return record_in(given) if is_file(given) else read_record(session, given)
+
+
+def read_record(session: Session, given: str) -> ExecutionRecord:
+    """Return the record of an id, which may be shortened. Raises NotFound."""
+    if session.cluster is not None:
+        from craftcore.cli.temporal.cluster_records import read_entry
+
+        return read_entry(session, given)
     with session.core().reading() as reader:
         return find_record(reader, given)
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
-from craftcore.cli.base import OperatorCommand
+from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
+from craftcore.cli.schedule.calls_on_schedules import open_schedules
+from craftcore.cli.schedule.id_lookup import resolve_schedule_id
 from craftcore.cli.schedule.outcome_text import print_backfill, print_fired, print_skip
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
-from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
-from craftcore.schedules.model import Outcome
 from craftcore.serialization.time_text import add_iso_times, clock_time, parse_moment
-from craftcore.storage.facts import get_fact
-from craftcore.storage.transaction import Reader
 from craftcore.triggers.validation import moment
 
 
@@ -28,6 +23,7 @@ from craftcore.triggers.validation import moment
     exits={PROBLEM: "its overlap policy says no", NO_SUCH: None},
     examples=("craftcore schedule run-now nightly",),
     see=("craftcore schedule backfill", "craftcore schedule history", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -37,21 +33,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
     waits for that, or does not run.
     """
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        whole = resolve_schedule_id(tx, schedule_id)
-        placed, live = schedules.run_now(tx, scope, core, whole)
-        obstacles = list(_obstacles(tx))
-    if placed.outcome is not Outcome.SKIPPED and not session.json and not read_note(core.database.path)[1]:
-        obstacles.append(f"no daemon runs; it starts with the next one: {hint('run', 'MODULE:APP')}")
-    return print_fired(session, placed, live, obstacles)
-
-
-def _obstacles(reader: Reader) -> Iterator[str]:
-    if held := get_fact(reader, "held"):
-        yield f"everything is held: {held}. It starts after: {hint('release')}"
-    elif safe_mode := get_fact(reader, "safe_mode"):
-        yield f"safe mode: {safe_mode}. It starts after: {hint('release')}"
+    return print_fired(session, *open_schedules(session).run_now(schedule_id))
 
 
 @click.command(
@@ -60,6 +42,7 @@ def _obstacles(reader: Reader) -> Iterator[str]:
     exits={PROBLEM: "it has no occurrence left to skip", NO_SUCH: None},
     examples=("craftcore schedule skip-next nightly",),
     see=("craftcore schedule preview", "craftcore schedule pause", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(see=("craftcore schedule show", "craftcore schedule pause")),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -68,12 +51,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 
     Prints which one passes, and which comes after it.
     """
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        whole = resolve_schedule_id(tx, schedule_id)
-        after, skips_at = schedules.skip_next(tx, scope, core, whole)
-        now = tx.now
-    print_skip(session, after, skips_at, now)
+    print_skip(session, *open_schedules(session).skip_next(schedule_id))
 
 
 @click.command(
@@ -82,6 +60,10 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     exits={PROBLEM: "it does not recur", NO_SUCH: None},
     examples=("craftcore schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
     see=("craftcore schedule preview", "craftcore schedule history", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(
+        examples=("craftcore schedule backfill day --from 20261119T00Z --to 20261121T00Z",),
+        see=("craftcore schedule history", "craftcore schedule run-now"),
+    ),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--from", "since", metavar="TIME", required=True, help="The first moment of the span.")
@@ -90,15 +72,11 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> None:
     """Fire the occurrences of a past span, 1,000 at most.
 
-    Occurrences that have fired do not fire again. They are due in order, as far apart as --catch-up-spacing of the
+    Occurrences that have fired do not fire again. They are due in order, as far apart as the catch-up spacing of the
     schedule says; its overlap policy counts.
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        schedule = find_schedule(tx, schedule_id)
-        placed = schedules.backfill(tx, scope, core, schedule.id, first, last)
-    print_backfill(session, schedule, placed, first, last)
+    print_backfill(session, *open_schedules(session).backfill(schedule_id, first, last), first, last)
 
 
 @click.command(

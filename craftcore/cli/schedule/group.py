@@ -9,7 +9,13 @@ from craftcore.cli.schedule import declare, fire, show, state
 from craftcore.cli.schedule.preview import preview
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    on_cluster="""Schedules on a cluster: list, show, pause, run-now, …
+
+    They are declared by `craftcore temporal schedules sync` and by each start of a worker. A worker answers for them.
+    """,
+)
 def schedule() -> None:
     """Schedules: add, list, preview, pause, edit, …
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from craftcore.cli.damaged_list import print_list
+from craftcore.cli.damaged_list import RowList, print_list
 from craftcore.cli.schedule.preview import print_moments
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
+from craftcore.cli.trigger.view import readable_facts
 from craftcore.diagnostics.documents import schedule_document
-from craftcore.diagnostics.text.printable import show_json
 from craftcore.diagnostics.text.schedule_text import (
     command_line,
     expression_text,
@@ -21,7 +21,7 @@ from craftcore.diagnostics.text.schedule_text import (
     upcoming_rows,
 )
 from craftcore.errors import ScheduleInvalid
-from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Startup
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.damaged_rows import Damaged, omit_damaged
@@ -37,9 +37,10 @@ NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One schedule with what belongs to it. `account`: its last lines as documents. `holds`: why it does not fire
-    although it is active. `problem`: what is wrong with it, and the command that helps."""
+    """One schedule with what belongs to it, at a moment. `account`: its last lines as documents. `holds`: why it does
+    not fire although it is active. `problem`: what is wrong with it, and the command that helps."""
 
+    now: float
     schedule: Schedule
     account: Sequence[dict[str, Any]]
     live_trigger: str | None = None
@@ -49,22 +50,35 @@ class Shown:
     problem: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleList:
+    """The first schedules by id. `latest`: the last trigger of each. `note`: what concerns them all. `problems`: what
+    is wrong with single ones, and `exit_code` for that."""
+
+    found: Sequence[Schedule | Damaged]
+    latest: Mapping[str, Row | Damaged]
+    has_more: bool
+    note: str | None = None
+    problems: Sequence[str] = ()
+    exit_code: int = 0
+
+
 def print_schedules(session: Session, found: Sequence[Schedule | Damaged], latest: Mapping[str, Row | Damaged]) -> int:
     """Print the list, each with the last trigger that it fired. Return the exit code."""
     marks = any(map(is_irreversible, omit_damaged(found)))
-    return print_list(
-        session,
+    rows = RowList(
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
         found,
         document_of=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
         cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
         beside=latest.values(),
     )
+    return print_list(session, rows)
 
 
-def print_schedule(session: Session, shown: Shown, now: float) -> None:
+def print_schedule(session: Session, shown: Shown) -> None:
     """Print one schedule."""
-    schedule, account = shown.schedule, shown.account
+    schedule, account, now = shown.schedule, shown.account, shown.now
     try:
         moments = upcoming_rows(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
     except ScheduleInvalid as error:
@@ -74,6 +88,8 @@ def print_schedule(session: Session, shown: Shown, now: float) -> None:
     if session.json:
         live = {"live_trigger": shown.live_trigger, "live_task": shown.live_task}
         session.out.document({**document, "ahead": shown.ahead, "next": moments, **live, "history": account})
+        if session.cluster is not None and shown.problem is not None:
+            session.out.print_problem(f"{schedule.id}: {shown.problem}")
         return
     out, zone = session.out, schedule.timezone
     out.line(f"{schedule.id}: {expression_text(schedule.expression, schedule.timing, zone)}", style="bold")
@@ -88,15 +104,21 @@ def print_schedule(session: Session, shown: Shown, now: float) -> None:
     elif shown.live_trigger is not None:
         out.line(f"at work: trigger {shown.live_trigger} (see: {hint('trigger', 'why', shown.live_trigger)})")
     out.line()
-    out.facts(
-        {name: _readable_value(name, document) for name in document if not name.endswith("_iso") and name != "id"}
-    )
+    spans = {name: f"{value:g} s" for name in DURATIONS if (value := document[name]) is not None}
+    out.facts({name: value for name, value in readable_facts({**document, **spans}).items() if name != "id"})
     if moments:
         out.line()
         print_moments(out, moments, zone)
     if account:
         out.line()
         print_account(session, account, zone)
+
+
+def line_document(line: Occurrence, trigger: Row | None) -> dict[str, Any]:
+    """Return a line of an account. `trigger`: what its trigger is now; None: that is not known."""
+    document = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
+    del document["seq"]  # a number of the table
+    return document
 
 
 def print_account(session: Session, account: Sequence[dict[str, Any]], zone: str) -> None:
@@ -143,12 +165,3 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
         *(("yes" if is_irreversible(schedule) else None,) if marks else ()),
         schedule.reason,
     )
-
-
-def _readable_value(name: str, document: dict[str, Any]) -> object:
-    value = document[name]
-    if f"{name}_iso" in document:
-        return None if value is None else clock_time(value)
-    if name in DURATIONS:
-        return None if value is None else f"{value:g} s"
-    return show_json(value) if isinstance(value, dict) else value

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
-
 import click
 
-from craftcore.cli.base import Command
+from craftcore.cli.base import Command, OnCluster
 from craftcore.cli.exit_codes import OF_A_LIST
+from craftcore.cli.schedule.calls_on_schedules import open_schedules
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.schedule_card import (
-    HISTORY_SHOWN,
-    NO_TRIGGER,
-    Shown,
-    print_account,
-    print_schedule,
-    print_schedules,
-)
-from craftcore.cli.schedule.view import (
-    schedules_held_text,
-)
-from craftcore.cli.session import Session, finding_document, hint, print_reasons
+from craftcore.cli.schedule.schedule_card import print_account, print_schedule, print_schedules
+from craftcore.cli.session import Session, finding_document, print_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.reasons.schedule_reasons import schedule_reasons
-from craftcore.diagnostics.text.schedule_text import local_time_text, next_firing
-from craftcore.schedules.model import Occurrence, ScheduleStatus
-from craftcore.schedules.occurrence_store import TRIGGER_STATUS, AccountStore
-from craftcore.schedules.store import ScheduleStore
+from craftcore.diagnostics.text.schedule_text import next_firing
 from craftcore.serialization.time_text import add_iso_times
-from craftcore.storage.damaged_rows import Damaged, omit_damaged, try_read
-from craftcore.storage.transaction import Reader, Row
 
 
 @click.command(
@@ -39,31 +22,34 @@ from craftcore.storage.transaction import Reader, Row
     exits=OF_A_LIST,
     examples=("craftcore schedule list", "craftcore schedule list --all"),
     see=("craftcore schedule show", "craftcore schedule why", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(
+        help="""List all schedules by id, with next and last occurrence.
+
+        With --task-queue, those of one app. The list may lag a second. Schedules whose workers do not answer are named
+        after it.
+        """,
+        without=("removed",),
+        examples=("craftcore schedule list", "craftcore schedule list --task-queue my-agent"),
+        see=("craftcore schedule show", "craftcore schedules sync"),
+    ),
 )
 @click.option("--all", "removed", is_flag=True, help="Removed ones, too.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
-def list_(session: Session, /, removed: bool, limit: int) -> int:
+def list_(session: Session, /, limit: int, **filters: bool) -> int:
     """List all schedules by id, with next and last occurrence.
 
     It also shows what holds them all, such as a clock that went back.
     """
-    core = session.core()
-    with core.reading() as reader:
-        found = ScheduleStore().list_all(reader, removed=removed, limit=limit + 1)
-        holds = schedules_held_text(reader, core.clock.now())
-        latest = {one.id: _latest_row(reader, one.id) for one in omit_damaged(found)}
-    if len(found) > limit:
+    listed = open_schedules(session).list_all(limit, **filters)
+    if listed.has_more:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
-        found = found[:limit]
-    code = print_schedules(session, found, latest)
-    if holds is not None:
-        session.out.print_note(holds)
-    return code
-
-
-def _latest_row(reader: Reader, schedule_id: str) -> Row | Damaged:
-    return try_read(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
+    code = print_schedules(session, listed.found, listed.latest)
+    if listed.note is not None:
+        session.out.print_note(listed.note)
+    for problem in listed.problems:
+        session.out.print_problem(problem)
+    return listed.exit_code or code
 
 
 @click.command(
@@ -71,6 +57,13 @@ def _latest_row(reader: Reader, schedule_id: str) -> Row | Damaged:
     cls=Command,
     examples=("craftcore schedule show nightly",),
     see=("craftcore schedule why", "craftcore schedule history", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(
+        help="""Show a schedule: options, next and last occurrences.
+
+        It shows every option with its value, the next 3 occurrences, running work, and the last 5 lines of its history.
+        """,
+        see=("craftcore schedule history", "craftcore task show"),
+    ),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -80,29 +73,7 @@ def show(session: Session, /, schedule_id: str) -> None:
     It shows every option with its value, the next 3 occurrences, running work, and the last 5 lines of its history. A
     removed schedule can be shown, too.
     """
-    core = session.core()
-    now, store = core.clock.now(), ScheduleStore()
-    with core.reading() as reader:
-        schedule = find_schedule(reader, schedule_id, removed=True)
-        live = AccountStore().live_trigger(reader, schedule.id)
-        task = AccountStore().live_task(reader, schedule.id)
-        account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, HISTORY_SHOWN)]
-        ahead = schedule.id in {one.id for one in store.list_ahead(reader, now)}
-        holds = schedules_held_text(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
-    problem = None
-    if ahead:
-        done = f"ahead of the clock: accounted for up to {local_time_text(schedule.high_water_at, schedule.timezone)}"
-        problem = f"{done}. To let it go on from now: {hint('schedule', 'reanchor', schedule.id)}"
-    shown = Shown(
-        schedule=schedule,
-        account=account,
-        live_trigger=live,
-        live_task=task,
-        holds=holds,
-        ahead=ahead,
-        problem=problem,
-    )
-    print_schedule(session, shown, now)
+    print_schedule(session, open_schedules(session).read(schedule_id))
 
 
 @click.command(
@@ -136,6 +107,12 @@ def why(session: Session, /, schedule_id: str) -> None:
     cls=Command,
     examples=("craftcore schedule history nightly --limit 5",),
     see=("craftcore schedule show", "craftcore trigger show", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(
+        help="""List the last occurrences of a schedule, newest first, out of the 200 that it keeps.
+
+        Each fired, waits for an earlier one, or was skipped with a reason; a run of skipped ones is one line.
+        """
+    ),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines at most.")
@@ -146,15 +123,4 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
     Each fired, waits for an earlier one, or was skipped with a reason; a run of skipped ones is one line. A removed
     schedule keeps its history.
     """
-    with session.core().reading() as reader:
-        schedule = find_schedule(reader, schedule_id, removed=True)
-        account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, limit)]
-    print_account(session, account, schedule.timezone)
-
-
-def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
-    """Return a line of the account, with what its trigger is now; None for one that is gone."""
-    trigger = reader.fetch_one(TRIGGER_STATUS, id=line.trigger_id) if line.trigger_id else None
-    document = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
-    del document["seq"]  # a number of the table
-    return document
+    print_account(session, *open_schedules(session).read_account(schedule_id, limit))

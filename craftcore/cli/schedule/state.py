@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from craftcore.cli.base import OperatorCommand
+from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
+from craftcore.cli.schedule.calls_on_schedules import open_schedules
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.outcome_text import print_paused, print_resumed
 from craftcore.cli.session import Session, hint
@@ -23,9 +24,10 @@ from craftcore.serialization.plurals import format_count
     exits={PROBLEM: "it is finished or disabled", NO_SUCH: None},
     examples=('craftcore schedule pause nightly --reason "the holidays"',),
     see=("craftcore schedule resume", "craftcore schedule show", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(),
 )
 @click.argument("schedule_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", default="paused", help="Why; stored in the row.")
+@click.option("--reason", metavar="TEXT", default="paused", help="Why; stored with the schedule.")
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """Pause a schedule until it is resumed.
@@ -33,11 +35,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     Fired work goes on; the command that stops it is printed. Occurrences meanwhile are recorded as skipped.
     """
     refuse_bad_text("reason", reason)
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        before = find_schedule(tx, schedule_id)
-        after, live = schedules.pause(tx, scope, core, before, reason)
-    print_paused(session, before, after, live)
+    print_paused(session, *open_schedules(session).pause(schedule_id, reason))
 
 
 @click.command(
@@ -46,6 +44,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     exits={PROBLEM: "it is finished", NO_SUCH: None},
     examples=("craftcore schedule resume nightly",),
     see=("craftcore schedule pause", "craftcore schedule backfill", "docs/how-to/schedule-work.md"),
+    on_cluster=OnCluster(),
 )
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
@@ -55,12 +54,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
     Missed occurrences are not made up for; the history has them as skipped. A one-time schedule whose moment came fires
     now.
     """
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        before = find_schedule(tx, schedule_id)
-        after, skipped = schedules.resume(tx, scope, core, before)
-        now = tx.now
-    print_resumed(session, before, after, skipped, now)
+    print_resumed(session, *open_schedules(session).resume(schedule_id))
 
 
 @click.command(

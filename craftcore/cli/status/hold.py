@@ -97,4 +97,4 @@ def release(
         session.out.line("nothing was held" if target.kind is None else f"{target} was not held")
     else:
         session.out.line(f"released; it was held because {'; '.join(reasons)}")
-        session.say_without_daemon(core)
+        session.say_without_daemon()

@@ -5,23 +5,22 @@ from __future__ import annotations
 import click
 
 from craftcore.activities.model import Decision
+from craftcore.cli.activity.calls_on_doubts import open_doubts
 from craftcore.cli.activity.resolve import say_decided
-from craftcore.cli.base import CommandGroup, OperatorCommand
+from craftcore.cli.base import CommandGroup, OnCluster, OperatorCommand
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import find_question, refuse_bad_text
+from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.cli.task.question_card import print_question
 from craftcore.diagnostics.documents import question_document
-from craftcore.diagnostics.open_questions import list_open_questions
 from craftcore.diagnostics.text.question_text import SAID_MAX
-from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.storage.damaged_rows import Damaged, list_damaged, row_document
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, on_cluster="Questions of tasks on a cluster to people: list, answer.")
 def inbox() -> None:
     """Questions of tasks to people: list, answer."""
 
@@ -31,6 +30,13 @@ def inbox() -> None:
     exits=OF_A_LIST,
     examples=("craftcore inbox list",),
     see=("craftcore inbox answer", "craftcore activity list", "docs/reference/cli.md#tasks-and-the-inbox"),
+    on_cluster=OnCluster(
+        help="""List the open questions, oldest first, and how to answer each.
+
+        Each shows its task, its deadline, the default after that, and the command for each answer. It needs no worker,
+        and may lag a second.
+        """
+    ),
 )
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
@@ -39,13 +45,9 @@ def list_(session: Session, /, limit: int) -> int:
 
     Each shows its task, its deadline, the default after that, and the command for each answer.
     """
-    core = session.core()
-    now = core.clock.now()
-    with core.reading() as reader:
-        found = list_open_questions(reader, limit + 1)
-    if len(found) > limit:
+    found, has_more, now = open_doubts(session).list_questions(limit)
+    if has_more:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
-        found = found[:limit]
     damaged = list_damaged(one if isinstance(one, Damaged) else one.task for one in found)
     if session.json:
         session.out.document([row_document(one, lambda asked: question_document(asked.question)) for one in found])
@@ -71,6 +73,18 @@ def list_(session: Session, /, limit: int) -> int:
         'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
     ),
     see=("craftcore inbox list", "craftcore activity resolve", "docs/reference/cli.md#tasks-and-the-inbox"),
+    on_cluster=OnCluster(
+        help="""Answer a question, once.
+
+        CHOICE is one of its options, or any text where it has none. A worker takes the answer; without one the command
+        ends with 75 after some seconds. The answer may be applied later then: look before you send it again.
+        """,
+        exits={PROBLEM: "too late: it was answered before, or is not open any more"},
+        examples=(
+            "craftcore inbox answer 01a1fdfa.1 send",
+            'craftcore inbox answer 01a1fdfa.1 hold --note "after the holidays"',
+        ),
+    ),
 )
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")
@@ -85,10 +99,7 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     """
     if note is not None and not note.strip():
         refuse_bad_text("note", note, NOTE_MAX)
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        whole = find_question(tx, question_id).id
-        answered, task, about = tasks.answer(tx, scope, core, whole, choice, note=note, reference=reference)
+    answered, task, about = open_doubts(session).answer(question_id, choice, note=note, reference=reference)
     if session.json:
         session.out.document(question_document(answered))
         return
@@ -98,4 +109,4 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
         becomes = "goes on" if task.status.is_live else f"is {task.status}"
         session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
-        session.say_without_daemon(core)
+        session.say_without_daemon()

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import click
 
-from craftcore.cli.base import OperatorCommand
+from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import find_task, refuse_bad_text, resolve_id
+from craftcore.cli.lookup import find_task, refuse_bad_text
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
+from craftcore.cli.task.task_calls import open_tasks
 from craftcore.cli.task.view import summary_text
 from craftcore.diagnostics.documents import task_document
-from craftcore.errors import NotFound
 from craftcore.operations import tasks
-from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import TaskStatus
-from craftcore.triggers.store import TriggerStore
-
-
-def _trigger_to_begin(reader: Reader, given: str) -> str | None:
-    """Return the id of a live trigger that has created no task yet; None: the id is of no such trigger."""
-    try:
-        trigger = TriggerStore().get(reader, resolve_id(reader, given))
-    except NotFound:
-        return None
-    if trigger is None or trigger.status.is_settled or trigger.task_id is not None:
-        return None
-    return trigger.id
 
 
 @click.command(
@@ -39,6 +26,7 @@ def _trigger_to_begin(reader: Reader, given: str) -> str | None:
         """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
     ),
     see=("craftcore task show", "craftcore inbox answer", "docs/explanation/lifecycle.md#tasks"),
+    on_cluster=OnCluster(exits={PROBLEM: "it has ended"}),
 )
 @click.argument("task_id", metavar="ID")
 @click.argument("event", metavar="EVENT")
@@ -51,15 +39,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     wait for it now, it is kept until it does.
     """
     brought = read_json(payload)
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        try:
-            whole = find_task(tx, task_id).id
-        except NotFound:
-            if (to_begin := _trigger_to_begin(tx, task_id)) is None:
-                raise
-            whole = to_begin
-        after, waited = tasks.signal(tx, scope, core, whole, event, brought)
+    whole, after, waited = open_tasks(session).signal(task_id, event, brought)
     if session.json:
         document = {"id": whole, "status": None} if after is None else task_document(after)
         session.out.document({**document, "waited": waited})
@@ -70,7 +50,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
         session.out.line(f"{whole} waited for {event}, and goes on")
     else:
         session.out.line(f"{event} is kept for {whole}, which is {summary_text(after)}")
-    session.say_without_daemon(core)
+    session.say_without_daemon()
 
 
 @click.command(
@@ -79,29 +59,35 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     exits={PROBLEM: "it has ended", NO_SUCH: None},
     examples=('craftcore task cancel 01a1fdfa --reason "wrong city"',),
     see=("craftcore task show", "craftcore trigger cancel", "docs/explanation/irreversible-actions.md"),
+    on_cluster=OnCluster(
+        help="""Ask a task to end. A worker ends it, at the next await of what runs.
+
+        Its effects stay; an irreversible action that is being called is settled first, or in doubt.
+        """
+    ),
 )
 @click.argument("task_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", help="Why; stored in the row.")
+@click.option("--reason", metavar="TEXT", help="Why; stored with the task.")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
-def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
+def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool = True) -> None:
     """End a task: at once, or at the next await of what runs.
 
     It is CANCELLED then, its timers and open questions with it. Its effects stay; an irreversible action that is being
     called is settled first, or in doubt.
     """
     refuse_bad_text("reason", reason)
-    core = session.core()
-    with core.reading() as reader:
-        before = find_task(reader, task_id)
+    calls = open_tasks(session)
+    before = calls.find(task_id)
     confirm_by_person(yes, f"cancel task {before.id} of {before.workflow}, {summary_text(before)}")
-    with session.write(core) as (tx, scope):
-        after = tasks.cancel(tx, scope, core, before.id, reason)
+    after = calls.cancel(before.id, reason)
     if session.json:
         session.out.document(task_document(after))
+    elif session.cluster is not None:
+        session.out.line(f"{after.id}: asked to cancel; a worker ends it")
     elif after.status.is_live:
         session.out.line(f"{after.id} runs; asked to cancel")
-        session.say_without_daemon(core)
+        session.say_without_daemon()
     else:
         session.out.line(f"{after.id} is {after.status}")
 
@@ -131,7 +117,7 @@ def stop(session: Session, /, task_id: str, reason: str | None) -> None:
         session.out.document(task_document(after))
     elif after.turn == before.turn:
         session.out.line(f"{after.id} runs; asked to stop turn {before.turn}")
-        session.say_without_daemon(core)
+        session.say_without_daemon()
     else:
         session.out.line(f"{after.id} is {summary_text(after)}")
 
@@ -142,24 +128,33 @@ def stop(session: Session, /, task_id: str, reason: str | None) -> None:
     exits={PROBLEM: "it is neither FAILED nor held, or cannot go on; it says why", NO_SUCH: None},
     examples=("craftcore task retry 01a1fdfa",),
     see=("craftcore task show", "craftcore trigger requeue", "docs/reference/error-codes.md"),
+    on_cluster=OnCluster(
+        help="""Let a FAILED task try its last turn again, with all its attempts.
+
+        A new run of its workflow begins with the state of the task. The completed parts of the turn are kept, and not
+        done again. The signals that it was sent and had not read are kept, too. A deadline that is past counts no more.
+        """,
+        exits={PROBLEM: "it is not FAILED, or was retried meanwhile"},
+    ),
 )
 @click.argument("task_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; stored with the task.")
 @click.pass_obj
-def retry(session: Session, /, task_id: str) -> None:
+def retry(session: Session, /, task_id: str, reason: str | None = None) -> None:
     """Let a FAILED task try again, or a held one go on.
 
     A FAILED one tries its last turn again, with all its attempts. The completed parts of the turn are kept, and not
     done again. The signals that it was sent and had not read are kept, too. A live task is held while the code does not
     fit it: retried, it goes on with the code that runs, and may fail. The next start checks it again.
     """
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        after = tasks.retry(tx, scope, core, find_task(tx, task_id).id)
+    refuse_bad_text("reason", reason)
+    after = open_tasks(session).retry(task_id, reason)
     if session.json:
         session.out.document(task_document(after))
         return
-    if after.status is TaskStatus.WAITING:
+    with_trigger = "" if after.trigger_id is None else f", with trigger {after.trigger_id}"
+    if after.status is TaskStatus.WAITING and session.cluster is None:
         session.out.line(f"{after.id} is not held any more, and waits as before: {after.reason}")
     else:
-        session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
-    session.say_without_daemon(core)
+        session.out.line(f"{after.id} goes on at turn {after.turn}{with_trigger}")
+    session.say_without_daemon()

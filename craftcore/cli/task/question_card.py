@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
 from craftcore.diagnostics.text.printable import Verbatim
@@ -12,18 +10,13 @@ from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.model import Question, QuestionKind, Task
 
-Suggest = Callable[..., None]
-
 OPTIONS_SHOWN = 10
 """Up to this many options have a command each, if all of them are short."""
 
 
-def print_question(
-    session: Session, question: Question, task: Task | Damaged, now: float, suggest: Suggest | None = None
-) -> None:
-    """Print a question, and the command for each answer. `suggest` prints a command; None: one for the database."""
-    link = session.settings().web.link_question(question.id) if suggest is None else None
-    suggest = suggest or session.suggest
+def print_question(session: Session, question: Question, task: Task | Damaged, now: float) -> None:
+    """Print a question, and the command for each answer."""
+    link = session.settings().web.link_question(question.id) if session.cluster is None else None
     out: Output = session.out
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
     asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
@@ -43,10 +36,10 @@ def print_question(
         options = ("CHOICE",)
     for option in options:
         escape = ("--",) if option.startswith("-") else ()
-        suggest("inbox", "answer", question.id, *escape, option)
+        session.suggest("inbox", "answer", question.id, *escape, option)
     if question.activity_key is not None:
         out.line("  All that is known of it:")
-        suggest("activity", "show", question.activity_key)
+        session.suggest("activity", "show", question.activity_key)
     elif question.kind is QuestionKind.CONFLICT:
         out.line("  Its irreversible actions so far:")
-        suggest("activity", "list", "--task", task.id)
+        session.suggest("activity", "list", "--task", task.id)

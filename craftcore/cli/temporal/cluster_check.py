@@ -9,12 +9,12 @@ import click
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
-from craftcore.cli.temporal.cluster_options import ClusterCommand, read_cluster_settings
+from craftcore.cli.temporal.cluster_options import ClusterCommand, read_cluster_settings, require_extra
 from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.serialization.time_text import format_span
 
 if TYPE_CHECKING:
-    from craftcore.temporal.temporal_client import TemporalClient
+    from craftcore.temporal.cluster_connection import Client
 
 
 @click.command(
@@ -47,10 +47,10 @@ def check(session: Session, app: str) -> int:
     except CraftcoreError as error:
         fail(error)
 
-    async def look(client: TemporalClient) -> tuple[list[str], float]:
+    async def look(client: Client) -> tuple[list[str], float]:
         from craftcore.temporal.attribute_setup import list_missing, read_retention
 
-        return await list_missing(client.connection), await read_retention(client.connection)
+        return await list_missing(client), await read_retention(client)
 
     try:
         missing, retention = call_cluster(session, look)
@@ -81,7 +81,6 @@ def check(session: Session, app: str) -> int:
 
 def _check_app(named: str) -> list[str]:
     """Return the warnings of an app. Raises ConfigInvalid for one that a worker refuses."""
-    from craftcore.cli.temporal.cluster_calls import require_extra
     from craftcore.daemon.app_loader import import_app
 
     require_extra()

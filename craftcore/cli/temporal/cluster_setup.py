@@ -12,7 +12,7 @@ from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterWriteCommand
 
 if TYPE_CHECKING:
-    from craftcore.temporal.temporal_client import TemporalClient
+    from craftcore.temporal.cluster_connection import Client
 
 
 @click.command(
@@ -32,10 +32,10 @@ def setup(session: Session) -> None:
     run changes nothing. The namespace must exist.
     """
 
-    async def register_all(client: TemporalClient) -> list[str]:
+    async def register_all(client: Client) -> list[str]:
         from craftcore.temporal.attribute_setup import register
 
-        return await register(client.connection)
+        return await register(client)
 
     added = call_cluster(session, register_all)
     if session.json:

@@ -6,29 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.base import CommandGroup
+from craftcore.cli.base import CommandGroup, OnCluster
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
+from craftcore.cli.task import operate
 from craftcore.cli.temporal.cluster_calls import call_cluster
-from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
-from craftcore.cli.temporal.cluster_task_operations import ask_to_end, try_again
-from craftcore.diagnostics.documents import task_document
+from craftcore.cli.temporal.cluster_options import ClusterCommand
+from craftcore.cli.temporal.shared_command import PAGE, make_form
+from craftcore.cli.trigger.view import readable_facts
 from craftcore.diagnostics.records.record_documents import record_document
-from craftcore.diagnostics.text.printable import show_json
 from craftcore.diagnostics.text.trigger_text import task_summary
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
+    from craftcore.temporal.cluster_connection import Client
     from craftcore.temporal.records.recorded_task import RecordedTask
     from craftcore.temporal.records.task_list import ListedTask
-    from craftcore.temporal.temporal_client import TemporalClient
 
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status")
 LISTED_KEYS = ("id", "workflow", "session_id", "status", "created_at", "ended_at")
-PAGE = "docs/how-to/run-on-temporal.md"
 
 
 @click.group(cls=CommandGroup)
@@ -60,13 +59,11 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
     The list is that of the cluster, which may lag a second. The id of one with a dedup key is `k:KEY` here.
     """
 
-    async def read(client: TemporalClient) -> list[ListedTask]:
+    async def read(client: Client) -> list[ListedTask]:
         from craftcore.temporal.records.task_list import WorkStatus, list_triggers
 
         chosen = parse_choice("status", status, WorkStatus)
-        return await list_triggers(
-            client.connection, limit=limit, status=chosen, workflow=workflow, session_id=session_id
-        )
+        return await list_triggers(client, limit=limit, status=chosen, workflow=workflow, session_id=session_id)
 
     found = call_cluster(session, read)
     if session.json:
@@ -91,62 +88,51 @@ def show(session: Session, /, trigger_id: str) -> None:
     It is PENDING while no worker runs it, and DEAD when it failed and is not tried again.
     """
 
-    async def read(client: TemporalClient) -> tuple[RecordedTask, str]:
+    async def read(client: Client) -> tuple[RecordedTask, str]:
         from craftcore.temporal.records.task_list import read_status
         from craftcore.temporal.task_operations import TaskOperations
 
-        found = await TaskOperations(client.connection).find(trigger_id)
-        return found, await read_status(client.connection, found.workflow_id, found.task.status)
+        found = await TaskOperations(client).find(trigger_id)
+        return found, await read_status(client, found.workflow_id, found.task.status)
 
     found, status = call_cluster(session, read)
     document, records = trigger_document(found, status), _list_records(found)
     if session.json:
         session.out.document({**document, "task": task_summary(found.task), "executions": records})
         return
-    session.out.facts({name: _readable_value(name, document) for name in document if not name.endswith("_iso")})
+    session.out.facts(readable_facts(document))
     for record in records:
         error = f", {record['error']['code']}" if record["error"] else ""
         session.out.line(f"{record['execution_id']}  attempt {record['attempt']}: {record['status']}{error}")
 
 
-@trigger.command(
-    "cancel",
-    cls=ClusterWriteCommand,
-    exits={PROBLEM: "it has ended", NO_SUCH: "no such trigger"},
-    examples=('craftcore temporal trigger cancel 01a1fdfa --reason "wrong city"',),
-    see=("craftcore temporal task cancel", "craftcore temporal audit", PAGE),
+trigger.add_command(
+    make_form(
+        operate.cancel,
+        OnCluster(
+            help="Ask a trigger to end, and its task with it. A worker ends it.",
+            without=("yes",),
+            examples=('craftcore trigger cancel 01a1fdfa --reason "wrong city"',),
+            see=("craftcore task cancel", "craftcore audit"),
+        ),
+    )
 )
-@click.argument("trigger_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", help="Why; stored in the history.")
-@click.pass_obj
-def cancel(session: Session, /, trigger_id: str, reason: str | None) -> None:
-    """Ask a trigger to end, and its task with it. A worker ends it."""
-    found = ask_to_end(session, trigger_id, reason)
-    if session.json:
-        session.out.document(task_document(found.task))
-    else:
-        session.out.line(f"{found.id}: asked to cancel; a worker ends it")
+trigger.add_command(
+    make_form(
+        operate.retry,
+        OnCluster(
+            help="""Give a DEAD trigger another life, as `task retry` does.
 
-
-@trigger.command(
-    "requeue",
-    cls=ClusterWriteCommand,
-    exits={PROBLEM: "it is not DEAD, or was requeued meanwhile", NO_SUCH: "no such trigger"},
-    examples=("craftcore temporal trigger requeue 01a1fdfa",),
-    see=("craftcore temporal task retry", "docs/reference/error-codes.md", PAGE),
+            Due now, with all its attempts. The completed parts of its turn are not done again.
+            """,
+            without=("reason",),
+            exits={PROBLEM: "it is not DEAD, or was requeued meanwhile"},
+            examples=("craftcore trigger requeue 01a1fdfa",),
+            see=("craftcore task retry", "docs/reference/error-codes.md"),
+        ),
+        "requeue",
+    )
 )
-@click.argument("trigger_id", metavar="ID")
-@click.pass_obj
-def requeue(session: Session, /, trigger_id: str) -> None:
-    """Give a DEAD trigger another life, as `task retry` does.
-
-    Due now, with all its attempts. The completed parts of its turn are not done again.
-    """
-    found = try_again(session, trigger_id, None)
-    if session.json:
-        session.out.document(task_document(found.task))
-    else:
-        session.out.line(f"{found.id} goes on at turn {found.task.turn}")
 
 
 def trigger_document(found: RecordedTask, status: str) -> dict[str, Any]:
@@ -182,10 +168,3 @@ def _list_records(found: RecordedTask) -> list[dict[str, Any]]:
     from craftcore.temporal.records.task_records import list_records
 
     return [record_document(record) for record in list_records(found)]
-
-
-def _readable_value(name: str, document: dict[str, Any]) -> object:
-    value = document[name]
-    if f"{name}_iso" in document:
-        return None if value is None else clock_time(value)
-    return show_json(value) if isinstance(value, dict) else value

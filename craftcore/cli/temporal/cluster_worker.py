@@ -10,8 +10,7 @@ import click
 
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH
 from craftcore.cli.session import Session
-from craftcore.cli.temporal.cluster_calls import require_extra
-from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings
+from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings, require_extra
 
 
 @click.command(

@@ -15,6 +15,7 @@ from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.cli.trigger.view import (
     cancelled_text,
     print_triggers,
+    readable_facts,
     requeued_text,
     say_done,
     tasks_of,
@@ -105,9 +106,7 @@ def show(session: Session, /, trigger_id: str) -> None:
         out.line(f"{task_status_text(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
     if (left := explain_claim(row, claims_live=claims_live)) is not None:
         out.line(left, style="warn")
-    out.facts(
-        {name: _readable_value(name, document, value) for name, value in document.items() if not name.endswith("_iso")}
-    )
+    out.facts(readable_facts(document))
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""
         out.line()
@@ -237,9 +236,3 @@ def _get(reader: Reader, given: str) -> Trigger:
     row = TriggerStore().get(reader, resolve_id(reader, given))
     assert row is not None, given
     return row
-
-
-def _readable_value(name: str, document: dict[str, Any], value: Any) -> object:
-    if f"{name}_iso" in document:
-        return None if value is None else clock_time(value)
-    return show_json(value) if isinstance(value, dict) else value

@@ -6,20 +6,64 @@ import json
 import math
 import os
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
-from craftcore.cli.base import WriteCommand
-from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
+from craftcore.cli.base import OnCluster, WriteCommand
+from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, TRY_LATER, WORK_FAILED
 from craftcore.cli.payload import read_payload, require_argument_list
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.due_time import due_text, local_due, read_due
 from craftcore.cli.trigger.wait import wait_for_end
+from craftcore.clock import Clock
 from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
 from craftcore.serialization.time_text import add_iso_times, parse_duration
 from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
+
+
+class EmissionCalls(Protocol):
+    """The calls of `emit`. `wait` prints the end of what was emitted, and returns the exit code."""
+
+    clock: Clock
+
+    def emit(self, spec: TriggerSpec) -> Emitted: ...
+
+    def wait(self, document: dict[str, Any], patience: float) -> int: ...
+
+
+def open_emission(session: Session) -> EmissionCalls:
+    """Return the calls to the place that the options name."""
+    if session.cluster is None:
+        return FileEmission(session)
+    from craftcore.cli.temporal.cluster_emission import ClusterEmission
+
+    return ClusterEmission(session)
+
+
+class FileEmission:
+    """The calls to a database file."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._core = session.core()
+        self.clock = self._core.clock
+
+    def emit(self, spec: TriggerSpec) -> Emitted:
+        core = self._core
+        core.triggers.accept(spec)  # what is refused must not leave a new database behind
+        is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
+        with Producer(self._session.path, config=core.config) as producer:
+            [emitted] = producer.emit_many([spec])
+        if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
+            self._session.out.print_note(
+                f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB"
+            )
+        return emitted
+
+    def wait(self, document: dict[str, Any], patience: float) -> int:
+        return wait_for_end(self._session, self._core, document, patience)
 
 
 @click.command(
@@ -36,6 +80,22 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
         "craftcore emit --source message --session ada --payload @message.json",
     ),
     see=("craftcore trigger why", "craftcore schedule add", "docs/explanation/lifecycle.md#triggers"),
+    on_cluster=OnCluster(
+        help="""Start a task of WORKFLOW on a cluster.
+
+        When this returns, it is on record, with or without a worker. Prints {"id", "created", "status", "due_at"}; with
+        --wait the result of the task instead. --task-queue, or temporal.task_queue, is the name of the app.
+
+        Without WORKFLOW it goes to the live task of --session, or else to the workflow that takes its source. With
+        WORKFLOW it starts a task, also beside a live one of the session.
+        """,
+        exits={NO_SUCH: None},
+        examples=(
+            """craftcore emit order --task-queue shop --payload '{"what": "lamp"}'""",
+            "craftcore emit brief --task-queue shop --in 2h --dedup-key monday",
+        ),
+        see=("craftcore worker", "docs/explanation/lifecycle.md#triggers"),
+    ),
 )
 @click.argument("workflow", required=False)
 @click.option(
@@ -106,28 +166,21 @@ def emit(
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:
         raise InvalidInput(f"wait {wait!r:.80} must be seconds, 0 or more")
-    core = session.core()
+    calls = open_emission(session)
     asked = TriggerSpec(
         workflow=workflow,
         payload=read_payload(payload),
-        **read_due(at, delay, timezone, core.clock),
+        **read_due(at, delay, timezone, calls.clock),
         **{**spec, "source": spec["source"].upper()},
     )
     require_argument_list(workflow, asked.payload)
-    core.triggers.accept(asked)  # what is refused must not leave a new database behind
-    is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
-    with Producer(session.path, config=core.config) as producer:
-        [emitted] = producer.emit_many([asked])
-    if is_new:  # in a wrong folder, say: no daemon of theirs will ever look there
-        session.out.print_note(
-            f"made a new database: {core.database.path}. Another one is named by --db or CRAFTCORE_DB"
-        )
+    emitted = calls.emit(asked)
     if emitted.held is not None and asked.on_duplicate == "keep":
         session.out.print_note(_duplicate_text(emitted, asked.dedup_key))
     document = _emitted_document(emitted)
     if at is not None:
-        document |= local_due(emitted.due_at, timezone, core.clock)
-        session.out.print_note(due_text(emitted.due_at, timezone, core.clock))
+        document |= local_due(emitted.due_at, timezone, calls.clock)
+        session.out.print_note(due_text(emitted.due_at, timezone, calls.clock))
     with_times = add_iso_times(document)
     if wait is None:
         if session.json:
@@ -136,7 +189,7 @@ def emit(
             click.echo(json.dumps(document))
         return 0
     try:
-        return wait_for_end(session, core, with_times, patience)
+        return calls.wait(with_times, patience)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
 

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from craftcore.cli.damaged_list import print_list
+from craftcore.cli.damaged_list import RowList, print_list
 from craftcore.cli.session import Session
 from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.documents import trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, is_cut_off
+from craftcore.diagnostics.text.printable import show_json
 from craftcore.diagnostics.text.trigger_text import name_work, read_task, reason_text, task_summary
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
@@ -29,6 +30,17 @@ Done = TypeVar("Done", bound=Trigger | Damaged)
 def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
     """Return the task of each trigger that has to do with one, by the trigger's id."""
     return {row.id: task for row in found if (task := task_of(reader, row)) is not None}
+
+
+def readable_facts(document: dict[str, Any]) -> dict[str, object]:
+    """Return a document for people: moments as a clock shows them, objects as JSON."""
+
+    def read(name: str, value: Any) -> object:
+        if f"{name}_iso" in document:
+            return None if value is None else clock_time(value)
+        return show_json(value) if isinstance(value, dict) else value
+
+    return {name: read(name, value) for name, value in document.items() if not name.endswith("_iso")}
 
 
 def requeued_text(row: Trigger, tasks: dict[str, Task]) -> str:
@@ -61,8 +73,9 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
         return row.id, clock_time(row.created_at), work, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
+    digits = count_digits(reader)
     return print_list(
-        session, COLUMNS, found, document_of=to_document, cells=cells, beside=beside, digits=count_digits(reader)
+        session, RowList(COLUMNS, found, document_of=to_document, cells=cells, beside=beside, digits=digits)
     )
 
 

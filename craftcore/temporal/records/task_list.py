@@ -137,23 +137,16 @@ async def read_status(client: Client, workflow_id: str, task_status: str) -> Wor
 
 
 async def list_triggers(
-    client: Client,
-    *,
-    limit: int,
-    status: WorkStatus | None = None,
-    workflow: str | None = None,
-    session_id: str | None = None,
-    workflow_id: str | None = None,
+    client: Client, *, limit: int, status: WorkStatus | None = None, **filters: Any
 ) -> list[ListedTask]:
-    """Return the newest triggers, newest first, each with its WorkStatus. Raises as `list_tasks`.
+    """Return the newest triggers, newest first, each with its WorkStatus. The filters are those of `list_tasks`, and so
+    are the errors.
 
     For PENDING and RUNNING it looks through the live tasks, as the cluster has no list of those alone.
     """
     of_task = None if status is None else require_task_status(status)
     scanned = SCANNED_MAX if of_task == "RUNNING" else limit
-    listed = await list_tasks(
-        client, limit=scanned, status=of_task, workflow=workflow, session_id=session_id, workflow_id=workflow_id
-    )
+    listed = await list_tasks(client, limit=scanned, status=of_task, **filters)
     found: list[ListedTask] = []
     for first in range(0, len(listed), DESCRIBED_AT_ONCE):
         part = listed[first : first + DESCRIBED_AT_ONCE]

@@ -11,10 +11,11 @@ from craftcore.executions.model import Reason, Status, envelope, execution_id
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.responses import error_text
 from craftcore.serialization.canonical import canonicalize
-from craftcore.tasks.model import Question, QuestionStatus, Task, TaskStatus, question_asked
+from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus, question_asked
 from craftcore.temporal.records.history_events import TaskAttempt
 from craftcore.temporal.records.recorded_task import RecordedTask
-from craftcore.temporal.workflow.mailbox import activity_of, question_of
+from craftcore.temporal.workflow import mailbox
+from craftcore.temporal.workflow.messages import OpenQuestion
 from craftcore.triggers.settlement import Failed
 
 STATUSES = {
@@ -30,40 +31,35 @@ STATUSES = {
 
 
 def list_questions(found: RecordedTask) -> list[Question]:
-    state, task = found.state, found.task
-    if state is None:
-        return []
-    asked = [
-        (wait, question, activity_of(state, wait))
-        for wait in state.open_waits
-        if (question := question_of(state, wait)) is not None
-    ]
-    return [
-        Question(
-            seq=wait.seq,
-            id=wait.id,
-            task_seq=task.seq,
-            task_id=task.id,
-            workflow=task.workflow,
-            wait_seq=wait.seq,
-            activity_seq=question.activity_seq,
-            activity_key=key,
-            kind=question.kind,
-            question=question.question,
-            asked=question_asked(question.question, is_about_activity=key is not None),
-            options=None if question.options is None else tuple(question.options),
-            default_json=question.default_json,
-            by_message=question.by_message,
-            status=QuestionStatus.OPEN,
-            answer=None,
-            note=None,
-            answered_by=None,
-            created_at=wait.created_at,
-            expires_at=wait.due_at,
-            closed_at=None,
-        )
-        for wait, question, key in asked
-    ]
+    """Return the open questions of a task."""
+    return [] if found.state is None else [make_question(one) for one in mailbox.list_questions(found.state)]
+
+
+def make_question(asked: OpenQuestion) -> Question:
+    """Return the row of an open question. It has no numbers of other rows, which only a database has."""
+    return Question(
+        seq=0,
+        id=asked.id,
+        task_seq=0,
+        task_id=asked.id.rpartition(".")[0],
+        workflow=asked.workflow,
+        wait_seq=None,
+        activity_seq=None,
+        activity_key=asked.activity_key,
+        kind=QuestionKind(asked.kind),
+        question=asked.question,
+        asked=question_asked(asked.question, is_about_activity=asked.activity_key is not None),
+        options=None if asked.options is None else tuple(asked.options),
+        default_json=asked.default_json,
+        by_message=asked.by_message,
+        status=QuestionStatus.OPEN,
+        answer=None,
+        note=None,
+        answered_by=None,
+        created_at=asked.created_at,
+        expires_at=asked.expires_at,
+        closed_at=None,
+    )
 
 
 def list_records(found: RecordedTask) -> list[ExecutionRecord]:
