@@ -42,7 +42,7 @@ def one_line(result, code, *words):
         (["greet", "--in=-5"], ["delay"]),
         (["greet", "--payload", '{"a": NaN}'], ["NaN"]),
         (["greet", "--payload", '{"a": -Infinity}'], ["-Infinity"]),
-        (["greet", "--payload", '{"a": 1e999}'], ["not JSON"]),
+        (["greet", "--payload", '{"a": 1e999}'], ["payload.a is infinite"]),
         (["greet", "--payload", '{"a": 1, "a": 2}'], ["'a' twice"]),
         (["greet", "--payload", '{"x": {"b": 1, "b": 2}}'], ["'b' twice"]),
         (["greet", "--payload", "[1]"], ["must be a JSON object"]),
