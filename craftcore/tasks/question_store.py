@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from craftcore.errors import UnreadableRow
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
@@ -204,8 +205,10 @@ def _find(tx: Reader, condition: str, **params: Any) -> Question | None:
 
 @model_reader
 def question_of(row: Row) -> Question:
-    """Return the model of a full row."""
-    options = row["options_json"]
+    """Return the model of a full row. Raises UnreadableRow, or ValueError for text that is not JSON."""
+    options = None if row["options_json"] is None else json.loads(row["options_json"])
+    if options is not None and not (isinstance(options, list) and all(isinstance(one, str) for one in options)):
+        raise UnreadableRow(f"options_json {row['options_json']:.80} is not a list of texts")
     text, is_about_activity = row["question"], row["activity_seq"] is not None
     asked = question_asked(text, is_about_activity=is_about_activity)
     # only the row of the activity holds its arguments
@@ -215,7 +218,7 @@ def question_of(row: Row) -> Question:
         row,
         question=f"{asked}{arguments}{text[len(asked) :]}",
         asked=asked,
-        options=None if options is None else tuple(json.loads(options)),
+        options=None if options is None else tuple(options),
     )
 
 

@@ -127,6 +127,7 @@ SET_ASIDE = [
     ("questions", "kind = 'moon'"),
     ("questions", "status = 'NONSENSE'"),
     ("questions", "options_json = 'garbage'"),
+    ("questions", "options_json = '[7]'"),
     ("event_rows", f"payload_json = {NO_TEXT}"),
     ("event_rows", f"memo = {NO_TEXT}"),
     ("triggers", f"payload_json = {NO_TEXT}"),

@@ -42,6 +42,17 @@ DETAILS = {
 }
 
 
+PARTS = {
+    "/": ("schedules", "next_at = 'soon'", "id = 'nightly'", "open questions"),
+    "/dead": ("triggers", "settled_at = 'soon'", "status = 'DEAD'", "Newest first"),
+    "/now": ("epochs", f"host = {NO_TEXT}", "epoch = 7", "At work"),
+    "/schedules": ("facts", f"value = {NO_TEXT}", "name = 'held'", "/schedules/nightly"),
+    "/tasks/{asks}": ("questions", f"options_json = {NO_TEXT}", "status = 'OPEN' AND activity_seq IS NULL", "Attempts"),
+    "/triggers/{asks}": ("questions", "options_json = '[7]'", "status = 'OPEN' AND activity_seq IS NULL", "Attempts"),
+}
+"""Pages that read what is damaged for one of their parts, and a text of another part."""
+
+
 def links_of(text: str) -> set[str]:
     """Return the addresses of the rows that a page shows."""
     return set(re.findall(r'href="(/\w+/[^"?/]+)"', text))
@@ -74,6 +85,18 @@ def test_page_of_a_damaged_row_names_the_damage_and_the_commands_that_check(site
     assert page.status_code == (200 if table == "triggers" else 503), "a damaged trigger can be discarded"
     assert f"{id} is damaged: " in html.unescape(page.text)
     assert "<code>craftcore db check</code>" in page.text
+
+
+@pytest.mark.parametrize("address", PARTS)
+def test_page_with_a_damaged_part_shows_the_others(site, world, address):
+    table, change, where, text = PARTS[address]
+    damage(site.database, table, change, where, any_type=True)
+
+    page = site.get(address.format(asks=world.asks))
+
+    assert page.status_code == 200
+    assert " is damaged: " in page.text
+    assert text.lower() in page.text.lower()
 
 
 def test_page_of_damaged_rows_has_a_link_to_older_ones(site, monkeypatch):

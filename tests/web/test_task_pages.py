@@ -190,18 +190,6 @@ def test_record_links_to_the_previous_attempt(site, world):
     assert links == [*([before] for before in ids[1:]), []]
 
 
-def test_task_with_a_damaged_part_shows_the_others(site, world):
-    with site.services.reading() as reader:
-        seq = reader.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.asks)
-    spoil(site.services, "UPDATE questions SET options_json = 'nosuch' WHERE task_seq = :seq", seq=seq)
-
-    page = site.get(f"/tasks/{world.asks}")
-
-    assert page.status_code == 200
-    assert "is damaged" in page.text
-    assert "<h2>Attempts</h2>" in page.text
-
-
 def test_unknown_task_and_record_are_not_found(site):
     assert site.get("/tasks/nosuch").status_code == 404
     assert site.get("/records/nosuch").status_code == 404

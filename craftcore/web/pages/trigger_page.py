@@ -11,7 +11,7 @@ from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.diagnostics.text.trigger_text import name_work, read_task, task_status_text
 from craftcore.errors import NotFound
 from craftcore.executions.listing_store import ExecutionListStore
-from craftcore.storage.damaged_rows import readable_value, try_read
+from craftcore.storage.damaged_rows import try_read
 from craftcore.tasks.model import Task
 from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger, TriggerStatus
@@ -32,9 +32,7 @@ def show_trigger(visit: Visit) -> Page:
         headers = ExecutionListStore().headers_of(reader, id, ATTEMPTS_SHOWN + 1)
         facts: dict[str, Any] = {
             "id": id,
-            "attempts": [
-                {key: readable_value(value) for key, value in row.items()} for row in headers[:ATTEMPTS_SHOWN]
-            ],
+            "attempts": headers[:ATTEMPTS_SHOWN],
             "has_more": len(headers) > ATTEMPTS_SHOWN,
             "shown": ATTEMPTS_SHOWN,
         }
@@ -48,8 +46,11 @@ def show_trigger(visit: Visit) -> Page:
         task = read_task(reader, trigger)
         booting = is_booting(reader, note, held=daemon_runs)
         weight = services.config.triggers.priority_weight
-        facts["reasons"] = list_reasons(
-            reader, trigger, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
+        facts["reasons"] = try_read(
+            "its reasons",
+            lambda: list_reasons(
+                reader, trigger, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
+            ),
         )
     document = trigger_document(trigger)
     return Page(
