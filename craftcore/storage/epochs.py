@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from craftcore.storage.damaged_rows import readable_row
 from craftcore.storage.facts import number
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
@@ -30,7 +31,9 @@ def newest_epoch(tx: Reader) -> int | None:
 
 def last_epoch(tx: Reader) -> Row | None:
     """Return number, boot id of the machine, and end of the newest epoch; None before the first."""
-    return tx.fetch_one("SELECT epoch, machine_boot_id, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1")
+    last = "SELECT epoch, CAST(machine_boot_id AS BLOB) AS machine_boot_id, ended_at FROM epochs"
+    row = tx.fetch_one(f"{last} ORDER BY epoch DESC LIMIT 1")
+    return None if row is None else readable_row(row)
 
 
 def end_epoch(tx: Transaction, epoch: int, at: float | None) -> None:

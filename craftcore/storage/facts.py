@@ -26,14 +26,15 @@ from typing import NamedTuple
 
 from craftcore.clock import YEAR_10000
 from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.damaged_rows import readable_text
 from craftcore.storage.transaction import Reader, Transaction
 
 CALL_MARK = "call_mark"
 
 SOME = """
-SELECT name, value FROM facts WHERE name IN (SELECT value FROM json_each(?1))
+SELECT name, CAST(value AS BLOB) FROM facts WHERE name IN (SELECT value FROM json_each(?1))
  UNION ALL
-SELECT name, value FROM facts WHERE name >= ?2 AND name < ?3
+SELECT name, CAST(value AS BLOB) FROM facts WHERE name >= ?2 AND name < ?3
 """
 
 
@@ -48,9 +49,8 @@ class LastSeen(NamedTuple):
 
 
 def get_fact(tx: Reader, name: str) -> str | None:
-    """Return the value of a fact; None when there is none."""
-    value: str | None = tx.fetch_value("SELECT value FROM facts WHERE name = :name", name=name)
-    return value
+    """Return the value of a fact, bad bytes as escapes: what holds the engine still holds it. None: there is none."""
+    return readable_text(tx.fetch_value("SELECT CAST(value AS BLOB) FROM facts WHERE name = :name", name=name))
 
 
 def number(tx: Reader, name: str) -> float | None:
@@ -92,7 +92,8 @@ def increment_call_mark(tx: Transaction) -> int:
 
 def get_facts(tx: Reader, *names: str, prefix: str) -> dict[str, str]:
     """Return those of these facts that are there, and those whose names begin with `prefix`, with one statement."""
-    return dict(tx.fetch_tuples(SOME, (canonicalize(names), prefix, f"{prefix}\U0010ffff")))
+    rows = tx.fetch_tuples(SOME, (canonicalize(names), prefix, f"{prefix}\U0010ffff"))
+    return {name: readable_text(value) or "" for name, value in rows}
 
 
 def set_fact(tx: Transaction, name: str, value: str) -> None:

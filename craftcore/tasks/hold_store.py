@@ -140,8 +140,8 @@ class HoldStore:
 
     def get_reason(self, tx: Reader, task_id: str) -> str | None:
         """Return why this task is held; None when it is not. It means nothing for a task that has ended."""
-        reason: str | None = tx.fetch_value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
-        return reason
+        reason = "SELECT CAST(reason AS BLOB) FROM task_holds WHERE task_id = :task"
+        return readable_text(tx.fetch_value(reason, task=task_id))
 
     def count(self, tx: Reader) -> int:
         """Return how many live tasks are held."""

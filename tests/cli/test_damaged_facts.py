@@ -10,8 +10,10 @@ from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.storage.facts import get_fact, number, set_fact
 from craftcore.triggers.model import TriggerStatus
 from tests.support.cells import cells
+from tests.support.damage import NO_TEXT, damage
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.schedule_steps import start_daemon
 from tests.support.trigger_steps import emit
 
 NUMBERS = ("clock_held", "clock_seen_at", "clock_trusted_at", "released_epoch")
@@ -48,6 +50,27 @@ async def test_daemon_starts_and_schedules_with_damaged_facts(tmp_path, text):
             await engine.round_trip()
 
     assert engine.failure is None
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["database_id", "engine", "held", "live_state", "restart", "safe_mode"])
+async def test_daemon_starts_with_a_fact_that_is_not_utf8_and_is_still_held(tmp_path, name):
+    path = tmp_path / "agent.db"
+    core = VirtualCore(path, VirtualClock())
+    start_daemon(core)
+    core.do(set_fact, name, "x")
+    core.close()
+    damage(path, "facts", f"value = {NO_TEXT}", "name = ?", name)
+    damage(path, "epochs", f"machine_boot_id = {NO_TEXT}", "epoch = 1")
+    app = App("test")
+    app.workflow("greet")(_greet)
+
+    async with running(app, path, settings()) as engine:
+        await app.emit("greet")
+        while not (engine.counts[TriggerStatus.DONE] or name == "held") or not engine.scheduler.polls:
+            await engine.round_trip()
+
+    assert (engine.failure, engine.counts[TriggerStatus.DONE]) == (None, name != "held")
 
 
 async def _greet() -> None:

@@ -41,7 +41,7 @@ def show_schedules(visit: Visit) -> Page:
             return ScheduleRow(one, next_firing(one), reading)
 
         rows = map_rows(shown, describe)
-        holds = try_read("the holds", lambda: schedules_held_findings(reader, visit.now))
+        holds = schedules_held_findings(reader, visit.now)
     facts = {
         "rows": rows,
         "holds": holds,
