@@ -40,7 +40,7 @@ from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import resume_key
-from craftcore.triggers.validation import is_name, show_value
+from craftcore.triggers.validation import require_name, show_value
 
 
 class TaskService:
@@ -94,8 +94,7 @@ class TaskService:
 
         Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
-        if not is_name(event):
-            raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        require_name("event", event)
         check_texts(sent_by=sent_by)
         text = text_of(payload, "payload")
         if len(text) > self._payload_max_bytes:

@@ -44,7 +44,7 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         raise InvalidInput(f"source {show_value(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
     workflow: object = spec.workflow
     if workflow is not None:
-        workflow = _bare_workflow(workflow) if type(workflow) is str else _require_name("workflow", workflow)
+        workflow = _bare_workflow(workflow) if type(workflow) is str else require_name("workflow", workflow)
     scope, priority = (None, defaults.priority) if _has_no_options(spec) else _check_options(spec, defaults)
     if workflow is spec.session_id is spec.task_id is None and source == TriggerSource.IMMEDIATE:
         raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
@@ -98,7 +98,7 @@ def _check_options(spec: TriggerSpec, defaults: Defaults) -> tuple[str | None, i
         ("id", spec.id),
     ):
         if value is not None:
-            _require_name(field, value)
+            require_name(field, value)
     scope: str | None = None
     if spec.dedup_key is not None:
         given = defaults.scope if spec.dedup_scope is None else spec.dedup_scope
@@ -127,7 +127,8 @@ def _check_options(spec: TriggerSpec, defaults: Defaults) -> tuple[str | None, i
     return scope, priority
 
 
-def _require_name(field: str, value: object) -> str:
+def require_name(field: str, value: object) -> str:
+    """Return a name that can be one. Raises InvalidInput."""
     if type(value) is str and NAME.fullmatch(value) is not None:
         return value
     raise InvalidInput(f"{field} {show_value(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
@@ -136,7 +137,7 @@ def _require_name(field: str, value: object) -> str:
 @lru_cache(maxsize=1024)
 def _bare_workflow(workflow: str) -> str:
     """Return the text by which a workflow is known: a program emits for few of them."""
-    return bare_name(_require_name("workflow", workflow))
+    return bare_name(require_name("workflow", workflow))
 
 
 def is_name(value: object) -> bool:

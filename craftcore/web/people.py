@@ -123,14 +123,10 @@ class People:
 
     def find_login(self, cookie: str) -> WebPerson | None:
         """Return the person of a cookie; None when it is unknown, was idle for 12 hours, or is 7 days old."""
-        key, now = _hash(cookie), self._clock()
-        login = self._logins.get(key)
-        if login is None:
+        if (login := self._find_valid(key := _hash(cookie))) is None:
+            self._logins.pop(key, None)
             return None
-        if now - login.used > IDLE_SECONDS or now - login.began > LIFE_SECONDS:
-            del self._logins[key]
-            return None
-        login.used = now
+        login.used = self._clock()
         self._logins.move_to_end(key)
         return login.person
 
@@ -138,12 +134,12 @@ class People:
         """Return a function that says whether a login is still there. Unlike `find_login`, it does not count as its
         use."""
         key = _hash(cookie)
+        return lambda: self._find_valid(key) is not None
 
-        def has_login() -> bool:
-            login, now = self._logins.get(key), self._clock()
-            return login is not None and now - login.used <= IDLE_SECONDS and now - login.began <= LIFE_SECONDS
-
-        return has_login
+    def _find_valid(self, key: bytes) -> Login | None:
+        login, now = self._logins.get(key), self._clock()
+        is_valid = login is not None and now - login.used <= IDLE_SECONDS and now - login.began <= LIFE_SECONDS
+        return login if is_valid else None
 
     def log_out(self, cookie: str) -> None:
         """Forget a login."""

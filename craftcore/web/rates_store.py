@@ -8,20 +8,14 @@ from craftcore.web.spark import Minute, pick_sample
 OLDEST = "SELECT min(seq) FROM executions"
 NEWEST = "SELECT max(seq) FROM executions"
 FROM_SEQ = "SELECT seq, created_at FROM executions WHERE seq >= ? ORDER BY seq LIMIT 1"
-OPEN = """
+COUNT = """
 SELECT count(*)
-  FROM executions INDEXED BY executions_incomplete
- WHERE status = 'incomplete'
+  FROM executions INDEXED BY executions_{status}
+ WHERE status = '{status}'
    AND seq >= :low
    AND seq < :high
 """
-FAILED = """
-SELECT count(*)
-  FROM executions INDEXED BY executions_error
- WHERE status = 'error'
-   AND seq >= :low
-   AND seq < :high
-"""
+OPEN, FAILED = COUNT.format(status="incomplete"), COUNT.format(status="error")
 SPAN = "SELECT ended_at - created_at FROM executions WHERE seq = ? AND ended_at >= created_at"
 BACKWARD = """
 SELECT max(at)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 from functools import lru_cache
+from itertools import islice
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -138,7 +138,8 @@ class TimelineStore:
         rows = self._list_triggers(tx, now, now + DAY, READ + 1)
         more = len(rows) > READ
         triggers: list[Entry] = []
-        waits = [_deadline(row) for row in self._list_deadlines(tx, now)]
+        ends = tx.fetch_all(DEADLINES, now=now, until=now + DAY, looked=LOOKED, limit=READ)
+        waits = [_deadline(row) for row in ends]
         for row in rows[:READ]:
             is_wait, entry = self._enter_trigger(tx, row)
             (waits if is_wait else triggers).append(entry)
@@ -150,7 +151,7 @@ class TimelineStore:
             tx.fetch_all(TRIGGERS, priority=priority, now=now + SOON, until=until, limit=limit)
             for (priority,) in list(tx.fetch_tuples(PRIORITIES))
         ]
-        return list(_take(heapq.merge(*lines, key=itemgetter("due_at")), limit))
+        return list(islice(heapq.merge(*lines, key=itemgetter("due_at")), limit))
 
     def _enter_trigger(self, tx: Reader, row: Row) -> tuple[bool, Entry]:
         """Return whether a trigger ends a wait, and its entry."""
@@ -159,9 +160,6 @@ class TimelineStore:
             return True, wait
         name = str(row["workflow"] or row["source"])
         return False, Entry(at=row["due_at"], kind="trigger", name=name, href=page_address("triggers", row["id"]))
-
-    def _list_deadlines(self, tx: Reader, now: float) -> list[Row]:
-        return tx.fetch_all(DEADLINES, now=now, until=now + DAY, looked=LOOKED, limit=READ)
 
     def _find_wait(self, tx: Reader, row: Row) -> Entry | None:
         """Return the wait that a trigger ends as its timer; None for any other trigger of a task."""
@@ -192,8 +190,3 @@ def _read_next(row: Row) -> Entry:
 
 def _deadline(row: Row) -> Entry:
     return Entry(at=row["deadline_at"], kind="deadline", name=row["workflow"], href=page_address("tasks", row["id"]))
-
-
-def _take(rows: Iterator[Row], most: int) -> Iterator[Row]:
-    for _, row in zip(range(most), rows, strict=False):
-        yield row

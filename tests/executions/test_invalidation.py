@@ -7,9 +7,9 @@ import pytest
 from craftcore.audit.model import Actor
 from craftcore.audit.store import list_rows
 from craftcore.errors import NotFound, StateRefused
-from craftcore.executions.invalidation import invalidate_record
 from craftcore.executions.record import faults, refusal_to_replay
 from craftcore.executions.record_store import RecordStore
+from craftcore.operations.executions import invalidate_record
 from craftcore.triggers.settlement import Succeeded
 from tests.support.attempts import begin, end
 from tests.support.fakes import VirtualClock, VirtualCore

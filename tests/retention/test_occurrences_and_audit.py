@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from craftcore.executions.invalidation import invalidate_record
+from craftcore.operations.executions import invalidate_record
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
 from tests.support.attempts import begin, end

@@ -18,12 +18,13 @@ from craftcore.engine.turn.provider_call import (
     deadline_of,
 )
 from craftcore.engine.turn.steps import run_step
-from craftcore.engine.turn.turn import Turn, check_name
+from craftcore.engine.turn.turn import Turn
 from craftcore.errors import InvalidInput
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
 from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import is_awaitable, safe_repr
+from craftcore.triggers.validation import require_name
 
 _NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
 
@@ -74,7 +75,7 @@ def _place(turn: Turn, key: str | None) -> str:
         number = f"{turn.task.turn}.{turn.next_ordinal('act', None).removeprefix('act#')}"
         return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
     turn.refuse_when_over()
-    check_name("act key", key)
+    require_name("act key", key)
     if _NUMBERED.fullmatch(key):
         raise InvalidInput(f"act key {safe_repr(key)} could be taken for the number of a call: begin it with a letter")
     return key

@@ -34,7 +34,7 @@ from craftcore.tasks.alternatives import First
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
-from craftcore.triggers.validation import is_name, show_value
+from craftcore.triggers.validation import is_name, require_name
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -375,8 +375,7 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         Raises InvalidInput for a value that does not fit `type`, and for a type that JSON cannot become: then nothing
         is waited for.
         """
-        if not is_name(event):
-            raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+        require_name("event", event)
         what = f"the value of event {event}"
         reader = require_type(type, what)
         wait = await self._turn.wait_or_suspend(

@@ -35,7 +35,7 @@ from craftcore.tasks.model import (
 )
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.model import NewTrigger, TriggerSpec
-from craftcore.triggers.validation import is_name, show_value
+from craftcore.triggers.validation import require_name
 
 _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 
@@ -111,9 +111,9 @@ class Turn(TurnState):
         Raises StepConflict for the second, InvalidInput for an invalid name.
         """
         self.refuse_when_over()
-        check_name(f"{kind} name", name)
+        require_name(f"{kind} name", name)
         if key is not None:
-            check_name(f"{kind} key", key)
+            require_name(f"{kind} key", key)
         identity = self.identity(kind, name, key)
         if identity in self._taken:
             call = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
@@ -274,9 +274,3 @@ class Turn(TurnState):
         if self._unwinds and self.services.loop.get_current_task() is self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
         raise Suspend(self.wait.identity)
-
-
-def check_name(what: str, text: object) -> None:
-    """Raise InvalidInput for an invalid name."""
-    if not is_name(text):
-        raise InvalidInput(f"{what} {show_value(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")

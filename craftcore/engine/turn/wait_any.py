@@ -9,12 +9,13 @@ from typing import Any
 
 from craftcore.engine.turn.emit import Child, child_result
 from craftcore.engine.turn.questions import check_question
-from craftcore.engine.turn.turn import Turn, check_name
+from craftcore.engine.turn.turn import Turn
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.serialization.arguments import show_value
 from craftcore.serialization.readable_types import decode_as, require_type
 from craftcore.tasks.alternatives import Ask, Event, First, Timer
 from craftcore.tasks.model import NewWait, Wait, WaitKind
+from craftcore.triggers.validation import require_name
 
 ALTERNATIVES_MAX = 100
 
@@ -49,11 +50,11 @@ def _check_alternatives(turn: Turn, name: str, alternatives: object) -> list[New
 
 
 def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> NewWait:
-    check_name("ctx.wait_any: alternative", chosen)
+    require_name("ctx.wait_any: alternative", chosen)
     own = f"{name}/{chosen}"
     match alternative:
         case Event(name=event, type=type_):
-            check_name("event", event)
+            require_name("event", event)
             require_type(type_, _place_of(event))
             return NewWait(name=own, kind=WaitKind.EVENT, event=event, any_of=name)
         case Ask(question=question, options=options, by_message=by_message):
