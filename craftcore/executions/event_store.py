@@ -38,27 +38,15 @@ SELECT value,
   FROM json_each(?1)
 """
 
-BETWEEN = """
+OF_RECORD = """
 SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
   FROM event_rows
  WHERE execution_seq = ?1
- ORDER BY seq
 """
+BETWEEN = f"{OF_RECORD} ORDER BY seq"
+BEFORE = f"{OF_RECORD} AND seq < ?2 ORDER BY seq DESC LIMIT ?3"
 
-TEXTS = """
-SELECT seq, first_events, last_events
-  FROM executions
- WHERE id = ?1
-"""
-
-BEFORE = """
-SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
-  FROM event_rows
- WHERE execution_seq = ?1
-   AND seq < ?2
- ORDER BY seq DESC
- LIMIT ?3
-"""
+TEXTS = "SELECT seq, first_events, last_events FROM executions WHERE id = ?1"
 
 ADD_EVENT = BulkStatement("INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
 

@@ -13,6 +13,12 @@ from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
 
+INSERT = f"""
+INSERT INTO schedule_occurrences ({", ".join(_INSERTED)})
+VALUES (:{", :".join(_INSERTED)})
+ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
+"""  # noqa: S608 - the columns of the model
+
 TRIGGER_STATUS = """
 SELECT triggers.status AS trigger_status,
        triggers.reason AS trigger_reason,
@@ -23,6 +29,17 @@ SELECT triggers.status AS trigger_status,
  WHERE triggers.id = :id
 """
 """The present state of a trigger, and of the task that it created, which goes on after it."""
+
+_OF_SCHEDULE = """
+SELECT id
+  FROM {table}
+ WHERE schedule_id = :id
+   AND schedule_id IS NOT NULL
+   AND status IN {states}
+ LIMIT 1
+"""
+LIVE_TRIGGER = _OF_SCHEDULE.format(table="triggers", states=("PENDING", "CLAIMED"))
+LIVE_TASK = _OF_SCHEDULE.format(table="tasks", states=("RUNNING", "WAITING"))
 
 
 class RunningOccurrence(NamedTuple):
@@ -50,18 +67,7 @@ class AccountStore:
 
     def insert(self, tx: Transaction, line: Occurrence) -> bool:
         """Add a line; its `seq` is assigned here. False when this occurrence fired or is buffered already."""
-        return tx.run_one(
-            """
-            INSERT INTO schedule_occurrences (
-                schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at
-            ) VALUES (
-                :schedule_id, :generation, :cause, :nominal_at, :last_at, :count, :outcome, :reason, :trigger_id,
-                :decided_at
-            )
-            ON CONFLICT (schedule_id, nominal_at, cause, generation) WHERE outcome <> 'skipped' DO NOTHING
-            """,
-            **{name: getattr(line, name) for name in _INSERTED},
-        )
+        return tx.run_one(INSERT, **{name: getattr(line, name) for name in _INSERTED})
 
     def extend(self, tx: Transaction, schedule: Schedule, nominal_at: float, reason: str) -> bool:
         """Let the newest line say of one occurrence more that it was skipped. False when it says something else: then
@@ -183,32 +189,12 @@ class AccountStore:
 
     def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
         """Return a trigger of this schedule that is not settled; None when there is none."""
-        found: str | None = tx.fetch_value(
-            """
-            SELECT id
-              FROM triggers
-             WHERE schedule_id = :id
-               AND schedule_id IS NOT NULL
-               AND status IN ('PENDING', 'CLAIMED')
-             LIMIT 1
-            """,
-            id=schedule_id,
-        )
+        found: str | None = tx.fetch_value(LIVE_TRIGGER, id=schedule_id)
         return found
 
     def live_task(self, tx: Reader, schedule_id: str) -> str | None:
         """Return a task of this schedule that has not ended; None when there is none."""
-        found: str | None = tx.fetch_value(
-            """
-            SELECT id
-              FROM tasks
-             WHERE schedule_id = :id
-               AND schedule_id IS NOT NULL
-               AND status IN ('RUNNING', 'WAITING')
-             LIMIT 1
-            """,
-            id=schedule_id,
-        )
+        found: str | None = tx.fetch_value(LIVE_TASK, id=schedule_id)
         return found
 
     def running_occurrence(self, tx: Reader, schedule_id: str) -> RunningOccurrence | None:

@@ -33,6 +33,15 @@ UPDATE schedules
    AND high_water_at = :before
 """  # noqa: S608 - the columns of the model
 
+AHEAD = """
+  FROM schedules
+ WHERE status = 'ACTIVE'
+   AND kind NOT IN ('once', 'startup')
+   AND high_water_at > :now
+   AND (start_at IS NULL OR high_water_at >= start_at)
+ ORDER BY id
+"""
+
 IDS_LIKE = """
 SELECT id, status = 'REMOVED' AS removed
   FROM schedules
@@ -134,18 +143,7 @@ class ScheduleStore:
     def list_ahead(self, tx: Reader, now: float) -> list[Schedule]:
         """Return those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right
         again."""
-        rows = tx.fetch_all(
-            """
-            SELECT *
-              FROM schedules
-             WHERE status = 'ACTIVE'
-               AND kind NOT IN ('once', 'startup')
-               AND high_water_at > :now
-               AND (start_at IS NULL OR high_water_at >= start_at)
-             ORDER BY id
-            """,
-            now=now,
-        )
+        rows = tx.fetch_all(f"SELECT * {AHEAD}", now=now)
         return [schedule_of(row) for row in rows]
 
     def advance(self, tx: Transaction, before: Schedule, after: Schedule) -> bool:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Row, Transaction
 
+UNREAD = "SELECT seq, task_seq, event, payload_json, trigger_id, sent_by FROM mailbox WHERE status = 'UNREAD' AND"
+
 
 class Mail(NamedTuple):
     """A message or signal that was not read yet. `trigger_id` is the message's; None: it was a signal."""
@@ -51,18 +53,9 @@ class MailStore:
 
     def list_unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
         """Return those of that event that were not read, oldest first; what is not taken is not visited."""
-        rows = tx.fetch_tuples(
-            """
-            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
-              FROM mailbox
-             WHERE task_seq = ?1
-               AND event = ?2
-               AND status = 'UNREAD'
-             ORDER BY seq
-            """,
-            (task_seq, event),
+        return map(
+            Mail._make, tx.fetch_tuples(f"{UNREAD} task_seq = ?1 AND event = ?2 ORDER BY seq", (task_seq, event))
         )
-        return map(Mail._make, rows)
 
     def is_of_person(self, tx: Reader, mail: Mail) -> bool:
         """Return whether it can answer a question: a signal, or a trigger of source MESSAGE. A schedule cannot."""
@@ -80,16 +73,8 @@ class MailStore:
 
     def list_left_by(self, tx: Reader, task_seqs: Sequence[int]) -> list[Mail]:
         """Return what these tasks did not read, oldest first."""
-        rows = tx.fetch_tuples(
-            """
-            SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
-              FROM mailbox
-             WHERE task_seq IN (SELECT value FROM json_each(?1))
-               AND status = 'UNREAD'
-             ORDER BY seq
-            """,
-            (canonicalize(list(task_seqs)),),
-        )
+        given = "(SELECT value FROM json_each(?1))"
+        rows = tx.fetch_tuples(f"{UNREAD} task_seq IN {given} ORDER BY seq", (canonicalize(list(task_seqs)),))
         return [Mail._make(row) for row in rows]
 
     def leave(self, tx: Transaction, mail: Mail, status: str) -> None:

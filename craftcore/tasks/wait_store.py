@@ -8,42 +8,27 @@ from craftcore.tasks.model import NewWait, ResolvedBy, Wait
 
 OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING' ORDER BY seq"
 
+_GIVEN = ("kind", "event", "due_at", "at_given", "any_of")
+_AGAIN = ("id", *_GIVEN, "created_at")
+
+BEGIN = f"""
+INSERT INTO waits (task_seq, turn, name, {", ".join(_AGAIN)})
+VALUES (:task_seq, :turn, :name, :{", :".join(_AGAIN)})
+ON CONFLICT (task_seq, turn, name) DO UPDATE
+   SET status = 'WAITING', resolved_by = NULL, value_json = NULL, resolved_at = NULL,
+       {", ".join(f"{name} = excluded.{name}" for name in _AGAIN)}
+ WHERE resolved_by = 'end'
+RETURNING *
+"""  # noqa: S608 - the columns of the model
+
 
 class WaitStore:
     """Rows of `waits`. Holds nothing."""
 
     def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
         """Begin a wait, again where it ended without a value."""
-        row = tx.fetch_one(
-            """
-            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, any_of, created_at)
-            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :at_given, :any_of, :now)
-            ON CONFLICT (task_seq, turn, name) DO UPDATE
-               SET id          = excluded.id,
-                   kind        = excluded.kind,
-                   event       = excluded.event,
-                   due_at      = excluded.due_at,
-                   at_given    = excluded.at_given,
-                   any_of      = excluded.any_of,
-                   status      = 'WAITING',
-                   resolved_by = NULL,
-                   value_json  = NULL,
-                   created_at  = excluded.created_at,
-                   resolved_at = NULL
-             WHERE resolved_by = 'end'
-            RETURNING *
-            """,
-            id=wait_id,
-            task_seq=task_seq,
-            turn=turn,
-            name=wait.name,
-            kind=wait.kind,
-            event=wait.event,
-            due_at=wait.due_at,
-            at_given=int(wait.at_given),
-            any_of=wait.any_of,
-            now=tx.now,
-        )
+        given = {name: getattr(wait, name) for name in _GIVEN}
+        row = tx.fetch_one(BEGIN, id=wait_id, task_seq=task_seq, turn=turn, name=wait.name, **given, created_at=tx.now)
         assert row is not None, wait
         return wait_of(row)
 

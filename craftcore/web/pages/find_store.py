@@ -18,95 +18,31 @@ LOOKED = 20_000
 HIGH = "\U0010ffff"
 """A character that sorts after all others."""
 
+RANGE = """
+SELECT CAST({key} AS BLOB), CAST({about} AS BLOB)
+  FROM {table}
+ WHERE {key} >= ?1
+   AND {key} < ?2
+ ORDER BY {key} {order}
+ LIMIT ?3
+"""
 RANGES = (
-    (
-        "task",
-        "",
-        """
-        SELECT CAST(id AS BLOB), CAST(workflow AS BLOB)
-          FROM tasks
-         WHERE id >= ?1
-           AND id < ?2
-         ORDER BY id DESC
-         LIMIT ?3
-        """,
-    ),
-    (
-        "trigger",
-        "",
-        """
-        SELECT CAST(id AS BLOB), CAST(coalesce(workflow, source) AS BLOB)
-          FROM triggers
-         WHERE id >= ?1
-           AND id < ?2
-         ORDER BY id DESC
-         LIMIT ?3
-        """,
-    ),
-    (
-        "question",
-        "",
-        """
-        SELECT CAST(id AS BLOB), CAST(kind AS BLOB)
-          FROM questions
-         WHERE id >= ?1
-           AND id < ?2
-         ORDER BY id DESC
-         LIMIT ?3
-        """,
-    ),
-    (
-        "schedule",
-        "",
-        """
-        SELECT CAST(id AS BLOB), CAST(expression AS BLOB)
-          FROM schedules
-         WHERE id >= ?1
-           AND id < ?2
-         ORDER BY id
-         LIMIT ?3
-        """,
-    ),
-    (
-        "record",
-        "exec-",
-        """
-        SELECT CAST(id AS BLOB), CAST(workflow AS BLOB)
-          FROM executions
-         WHERE id >= ?1
-           AND id < ?2
-         ORDER BY id DESC
-         LIMIT ?3
-        """,
-    ),
-    (
-        "activity",
-        "activity:",
-        """
-        SELECT CAST(idem_key AS BLOB), CAST(action AS BLOB)
-          FROM activity_log
-         WHERE idem_key >= ?1
-           AND idem_key < ?2
-         ORDER BY idem_key DESC
-         LIMIT ?3
-        """,
-    ),
+    ("task", "", RANGE.format(key="id", about="workflow", table="tasks", order="DESC")),
+    ("trigger", "", RANGE.format(key="id", about="coalesce(workflow, source)", table="triggers", order="DESC")),
+    ("question", "", RANGE.format(key="id", about="kind", table="questions", order="DESC")),
+    ("schedule", "", RANGE.format(key="id", about="expression", table="schedules", order="ASC")),
+    ("record", "exec-", RANGE.format(key="id", about="workflow", table="executions", order="DESC")),
+    ("activity", "activity:", RANGE.format(key="idem_key", about="action", table="activity_log", order="DESC")),
 )
 """The kinds of things: how all ids of a kind begin, and the statement that finds a prefix. It returns bytes, which can
 be read also when the text is damaged."""
 
 WORKFLOW = "SELECT name FROM workflows WHERE name = :given"
-NEWEST_TASKS = """
+NEWEST = """
 SELECT count(*) FILTER (WHERE workflow = :given)   AS by_workflow,
        count(*) FILTER (WHERE session_id = :given) AS by_session,
        min(created_at) AS oldest_at
-  FROM (SELECT workflow, session_id, created_at FROM tasks ORDER BY seq DESC LIMIT :looked)
-"""
-NEWEST_TRIGGERS = """
-SELECT count(*) FILTER (WHERE workflow = :given)   AS by_workflow,
-       count(*) FILTER (WHERE session_id = :given) AS by_session,
-       min(created_at) AS oldest_at
-  FROM (SELECT workflow, session_id, created_at FROM triggers ORDER BY seq DESC LIMIT :looked)
+  FROM (SELECT workflow, session_id, created_at FROM {table} ORDER BY seq DESC LIMIT :looked)
 """
 OLDEST = """
 SELECT (SELECT created_at FROM tasks ORDER BY seq LIMIT 1)      AS task,
@@ -150,8 +86,8 @@ class FindStore:
 
     def count_uses(self, tx: Reader, given: str) -> tuple[NameUse, NameUse]:
         """Return how many of the newest tasks and of the newest triggers have this workflow, or this session."""
-        rows = [tx.fetch_one(sql, given=given, looked=LOOKED) or {} for sql in (NEWEST_TASKS, NEWEST_TRIGGERS)]
-        tasks, triggers = (NameUse(**row) for row in rows)
+        statements = (NEWEST.format(table=table) for table in ("tasks", "triggers"))
+        tasks, triggers = (NameUse(**tx.fetch_one(sql, given=given, looked=LOOKED) or {}) for sql in statements)
         return tasks, triggers
 
     def list_oldest(self, tx: Reader) -> Mapping[str, float | None]:
