@@ -9,12 +9,12 @@ import click
 
 from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.audit.model import AuditRow
-from craftcore.cli.base import Command, OperatorCommand
+from craftcore.cli.base import Command, OnCluster, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.audit_subjects import KEY_BEGINS, list_parts, parse_user
-from craftcore.diagnostics.text.audit_text import actor_text, details_of, details_text, other_details
+from craftcore.diagnostics.text.audit_text import AuditLine, actor_text, details_of, details_text, other_details
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader, keys_ending, keys_like
@@ -32,6 +32,18 @@ COLUMNS = ("when", "who", "action", "subject", "reason", "details")
         "craftcore audit nightly",
     ),
     see=("craftcore verify", "craftcore task events", "docs/reference/cli.md#the-audit-log"),
+    on_cluster=OnCluster(
+        help="""List what was done to a task from outside, newest first: who, what, why.
+
+        They are its answers, decisions, signals, cancellations and retries, out of its history. There is no list over
+        all tasks. The names are those that the callers gave; the cluster does not check them.
+        """,
+        without=("subject", "action", "by", "since", "until", "limit", BAD_FILTER),
+        params=(click.Argument(["subject"], metavar="ID"),),
+        exits={NO_SUCH: None},
+        examples=("craftcore audit 01a1fdfa",),
+        see=("craftcore task events",),
+    ),
 )
 @click.argument("subject", metavar="[ID]", required=False)
 @click.option("--action", metavar="COMMAND", help='Only this: "task cancel"; or a noun for all its verbs: task.')
@@ -40,22 +52,38 @@ COLUMNS = ("when", "who", "action", "subject", "reason", "details")
 @click.option("--until", metavar="TIME", help="Only before.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_context
-def audit(
-    context: click.Context,
-    /,
-    subject: str | None,
-    action: str | None,
-    by: str | None,
-    since: str | None,
-    until: str | None,
-    limit: int,
-) -> None:
+def audit(context: click.Context, /, subject: str | None, **filters: Any) -> None:
     """List operator commands, newest first.
 
     With ID, those on one trigger, task, question, activity, execution or schedule; on a task also those on its
     questions and irreversible actions. Emits are not listed: they are work.
     """
     session: Session = context.obj
+    more: list[str] = []
+    if session.cluster is None:
+        found, more = _list_rows(context, subject, **filters)
+    else:
+        from craftcore.cli.temporal.cluster_records import list_operations
+
+        found = list_operations(session, str(subject))
+    if session.json:
+        session.out.document([document for document, _ in found])
+    else:
+        session.out.table(COLUMNS, [cells for _, cells in found])
+    if more:
+        session.out.print_note(f"more was done to its executions. See: {hint('audit', more[0])}")
+
+
+def _list_rows(
+    context: click.Context,
+    subject: str | None,
+    action: str | None,
+    by: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+) -> tuple[list[AuditLine], list[str]]:
+    """Return the rows of the database that match, and the executions of the subject that have others."""
     if by is not None:
         require_text("by", by)
     uid, name = (None, None) if by is None else parse_user(by)
@@ -63,7 +91,7 @@ def audit(
     if first is not None and last is not None and first >= last:
         raise FilterInvalid("--since is not before --until: nothing lies between them")
     commands = list(_audited_names(context.find_root().command))
-    with session.core().reading() as reader:
+    with context.obj.core().reading() as reader:
         whole = None if subject is None else _subject(reader, subject)
         those = AuditFilter(
             subject=whole,
@@ -76,12 +104,7 @@ def audit(
         )
         found = AuditListStore().list_newest(reader, limit, those)
         more = [] if whole is None else AuditListStore().subjects_like(reader, f"{RECORD_BEGINS}{whole}.")
-    if session.json:
-        session.out.document([_row_document(row) for row in found])
-    else:
-        session.out.table(COLUMNS, [_cells(row) for row in found])
-    if more:
-        session.out.print_note(f"more was done to its executions. See: {hint('audit', more[0])}")
+    return [(_row_document(row), _cells(row)) for row in found], more
 
 
 def _subject(reader: Reader, given: str) -> str:

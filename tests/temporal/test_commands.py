@@ -22,6 +22,10 @@ UNREACHABLE = "127.0.0.1:1"
 
 COMMANDS = {name: command for name, command in commands(temporal, "temporal") if isinstance(command, Command)}
 
+SHARED = {
+    name: command for name, command in commands() if isinstance(command, Command) and command.on_cluster is not None
+}
+
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main.main(list(words))
@@ -51,6 +55,14 @@ def test_related_command_of_a_page_exists(name):
                 assert isinstance(command, click.Group)
                 command = command.get_command(click.Context(command), word)
             assert command is not None, related
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_form_on_a_cluster_lacks_parameters_and_codes_of_its_command(name):
+    command = SHARED[name]
+    assert command.on_cluster is not None
+    assert set(command.on_cluster.without) <= {*(param.name for param in command.params), *command.exits}
+    assert f"temporal {name}" in COMMANDS
 
 
 def test_unreachable_cluster_is_an_error_of_a_line(capsys):

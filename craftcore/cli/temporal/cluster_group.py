@@ -25,7 +25,7 @@ COMMANDS: dict[str, str | None] = {
     "schedules": "cluster_declarations:schedules",
     "inspect": None,
     "replay": None,
-    "audit": "cluster_records:audit",
+    "audit": None,
 }
 """The commands as the help shows them: each name with its module in this folder and its function. None: it is the
 command of that name on a database file, in its form on a cluster."""

@@ -12,6 +12,10 @@ from craftcore.serialization.time_text import clock_time
 
 OF_THE_ACTOR = ("login_uid", "login_name", "person_name", "via", "request")
 """Details that say who acted; the others say what was done."""
+
+AuditLine = tuple[dict[str, Any], tuple[object, ...]]
+"""A call of a person as a document, and as the cells of a table."""
+
 CHANNELS = {"web": "by the page"}
 
 
