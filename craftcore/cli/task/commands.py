@@ -12,7 +12,7 @@ from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
-from craftcore.cli.task.task_calls import open_tasks
+from craftcore.cli.task.calls_on_tasks import open_tasks
 from craftcore.cli.task.task_card import print_events, print_task
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.workflow_names import bare_name

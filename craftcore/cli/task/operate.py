@@ -10,7 +10,7 @@ from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_task, refuse_bad_text
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
-from craftcore.cli.task.task_calls import open_tasks
+from craftcore.cli.task.calls_on_tasks import open_tasks
 from craftcore.cli.task.view import summary_text
 from craftcore.diagnostics.documents import task_document
 from craftcore.operations import tasks
