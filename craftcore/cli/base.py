@@ -22,12 +22,13 @@ NEVER_EMPTY = {"NAME", "SESSION", "FILE", "DIR", "PATH"}
 class OnCluster:
     """The form of a command on a cluster: its differences to that on a database file.
 
-    `help`: the help; None: the same. `without`: the parameters and exit codes that it lacks, and `params`: parameters
-    of its own. `exits`: the codes whose meaning differs. `examples` and `see`: as those of a command; None: the same,
-    each on a cluster.
+    `help`: the help; None: the same, with `remark` after it. `without`: the parameters and exit codes that it lacks,
+    and `params`: parameters of its own. `exits`: the codes whose meaning differs. `examples` and `see`: as those of a
+    command; None: the same, each on a cluster.
     """
 
     help: str | None = None
+    remark: str = ""
     without: Collection[str | int] = ()
     params: Sequence[click.Parameter] = ()
     exits: Mapping[int, str | None] = field(default_factory=dict)

@@ -72,14 +72,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     "show",
     examples=("craftcore activity show 01a1fdfa",),
     see=("craftcore activity resolve", "craftcore task show", "docs/how-to/resolve-unknown-activities.md"),
-    on_cluster=OnCluster(
-        help="""Show an irreversible action, and what to do about it.
-
-        It shows what was sent, the outcome, the calls, the history, the decisions, and the commands that settle it. KEY
-        is whole.
-        """,
-        examples=("craftcore activity show KEY",),
-    ),
+    on_cluster=OnCluster(remark="KEY is whole.", examples=("craftcore activity show KEY",)),
 )
 @click.argument("key", metavar="KEY")
 @click.pass_obj

@@ -30,13 +30,7 @@ def inbox() -> None:
     exits=OF_A_LIST,
     examples=("craftcore inbox list",),
     see=("craftcore inbox answer", "craftcore activity list", "docs/reference/cli.md#tasks-and-the-inbox"),
-    on_cluster=OnCluster(
-        help="""List the open questions, oldest first, and how to answer each.
-
-        Each shows its task, its deadline, the default after that, and the command for each answer. It needs no worker,
-        and may lag a second.
-        """
-    ),
+    on_cluster=OnCluster(remark="It needs no worker, and may lag a second."),
 )
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj

@@ -26,7 +26,7 @@ from craftcore.tasks.model import TaskStatus
         """craftcore task signal 01a1fdfa paid '{"amount": 7}'""",
     ),
     see=("craftcore task show", "craftcore inbox answer", "docs/explanation/lifecycle.md#tasks"),
-    on_cluster=OnCluster(exits={PROBLEM: "it has ended"}),
+    on_cluster=OnCluster(remark="It needs no worker.", exits={PROBLEM: "it has ended"}),
 )
 @click.argument("task_id", metavar="ID")
 @click.argument("event", metavar="EVENT")
