@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.activities.model import Activity, ActivityStatus, Decision
 from craftcore.activities.result_shape import describe_required
-from craftcore.cli.activity.view import FLAGS
 from craftcore.cli.session import Session
 from craftcore.diagnostics.text.activity_text import decisions_for
 from craftcore.diagnostics.text.event_text import event_text
@@ -18,6 +17,9 @@ from craftcore.tasks.model import Task
 
 EVENT_COLUMNS = ("time", "type", "record", "what")
 DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
+FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.GIVE_UP: "--give-up"}
+"""The options of `activity resolve`, one for each decision."""
+
 TEXT_MAX = 1_000
 EMAIL = "email.send"
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import click
 
-from craftcore.activities.model import ActivityStatus
+from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.calls_on_doubts import open_doubts
 from craftcore.cli.activity.resolve import resolve
-from craftcore.cli.activity.view import LIST_COLUMNS, activity_row
 from craftcore.cli.base import CommandGroup, OnCluster
 from craftcore.cli.damaged_list import RowList, print_list
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
@@ -16,6 +15,9 @@ from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.text.activity_text import describe_status
+from craftcore.serialization.time_text import clock_time
+
+LIST_COLUMNS = ("key", "called", "action", "status", "reference", "reason")
 
 
 @click.group(
@@ -64,7 +66,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     found, digits = open_doubts(session).list_activities(limit, chosen, task_id, action)
     return print_list(
         session,
-        RowList(LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, digits=digits),
+        RowList(LIST_COLUMNS, found, document_of=activity_document, cells=_make_row, digits=digits),
     )
 
 
@@ -92,3 +94,17 @@ def show(session: Session, /, key: str) -> None:
         session.out.document(document)
     else:
         print_activity(session, found, task, document, describe_status(found, task, question, claims_live=claims_live))
+
+
+def _make_row(activity: Activity) -> tuple[object, ...]:
+    """Return its row under LIST_COLUMNS."""
+    # Of one that was decided, the reason says who did, and the error is that of the call before.
+    error = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
+    return (
+        activity.key,
+        clock_time(activity.last_call_at),
+        activity.action,
+        activity.status,
+        activity.provider_ref,
+        activity.reason + error,
+    )

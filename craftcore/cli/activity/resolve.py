@@ -6,7 +6,6 @@ import click
 
 from craftcore.activities.model import Activity, Decision
 from craftcore.cli.activity.calls_on_doubts import open_doubts
-from craftcore.cli.activity.decision_options import choose_decision, decision_options
 from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
@@ -18,6 +17,9 @@ from craftcore.diagnostics.text.activity_text import confirmation_text, decision
 from craftcore.log_format import escape_control
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task
+
+NOT_SAID = "\0"
+"""`--happened` without a reference. No argument of a process can hold this."""
 
 
 @click.command(
@@ -44,7 +46,13 @@ from craftcore.tasks.model import Task
     ),
 )
 @click.argument("key", metavar="KEY")
-@decision_options
+@click.option(
+    "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
+)
+@click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
+@click.option("--give-up", is_flag=True, help="The outcome stays unknown: leave it, and let its task fail.")
+@click.option("--note", metavar="TEXT", help="Why; stored with the decision.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def resolve(
     session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
@@ -54,7 +62,11 @@ def resolve(
     An UNKNOWN action can be resolved in each of the three ways. A FAILED action, which certainly did not happen, can be
     sent again. The open question about it is answered, and a waiting task goes on. Give one of the three.
     """
-    decision, reference = choose_decision(happened, resend, give_up)
+    given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
+    chosen = [decision for decision, is_given in given.items() if is_given]
+    if len(chosen) != 1:
+        raise click.UsageError("give one of --happened, --resend and --give-up")
+    [decision], reference = chosen, None if happened == NOT_SAID else happened
     refuse_bad_text("note", note, NOTE_MAX)
     doubts = open_doubts(session)
     seen = doubts.find_activity(key)

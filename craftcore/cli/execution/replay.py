@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -53,14 +53,8 @@ def replay(session: Session, /, those: tuple[str, ...], envelope_file: str | Non
     the others. The exit code is the highest of theirs.
     """
     envelope = None if envelope_file is None else envelope_in(envelope_file)
-    return print_replays(session, those, lambda given: _replay(session, given, envelope, force))
-
-
-def print_replays(session: Session, those: tuple[str, ...], replay_one: Callable[[str], ReplayResult]) -> int:
-    """Print the result of each replay, or why it was refused. Return the exit code. Raises what `replay_one` raises
-    for a single one."""
     if len(those) == 1:
-        result = replay_one(those[0])
+        result = _replay(session, those[0], envelope, force)
         session.out.document(_result_document(result))
         _warn(session, result)
         return 0
@@ -68,7 +62,7 @@ def print_replays(session: Session, those: tuple[str, ...], replay_one: Callable
     code = 0
     for given in those:
         try:
-            result = replay_one(given)
+            result = _replay(session, given, envelope, force)
             results.append(_result_document(result))
             _warn(session, result)
         except CraftcoreError as error:

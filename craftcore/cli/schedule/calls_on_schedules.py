@@ -22,7 +22,8 @@ from craftcore.storage.transaction import Reader, Row
 
 
 class ScheduleCalls(Protocol):
-    """The calls on schedules. `given`: an id, or the beginning of one. Each returns what `outcome_text` prints."""
+    """The calls on schedules. `given`: an id, or the beginning of one. `pause` and `resume` return it before and
+    after; `run_now` returns the earlier occurrence that is not over, and why it starts later."""
 
     def list_all(self, limit: int, *, removed: bool = False) -> ScheduleList: ...
 

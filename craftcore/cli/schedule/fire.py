@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from craftcore.cli.base import OnCluster, OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.schedule.calls_on_schedules import open_schedules
 from craftcore.cli.schedule.id_lookup import resolve_schedule_id
-from craftcore.cli.schedule.outcome_text import print_backfill, print_fired, print_skip
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.text.schedule_text import format_local_and_utc, local_time_text
 from craftcore.operations import schedules
+from craftcore.schedules.model import Outcome
+from craftcore.schedules.tick_plan import next_upcoming
 from craftcore.serialization.time_text import add_iso_times, clock_time, parse_moment
 from craftcore.triggers.validation import moment
 
@@ -33,7 +37,24 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
     waits for that, or does not run.
     """
-    return print_fired(session, *open_schedules(session).run_now(schedule_id))
+    placed, live, obstacles = open_schedules(session).run_now(schedule_id)
+    whole = placed.schedule_id
+    waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
+    if session.json:
+        document = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
+        session.out.document(add_iso_times({**document, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
+        return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
+    match placed.outcome:
+        case Outcome.SKIPPED:
+            session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
+            return PROBLEM
+        case Outcome.BUFFERED:
+            session.out.line(f"{whole} starts when {live.is_over if live else 'the running task has ended'}")
+        case Outcome.FIRED:
+            session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
+    for obstacle in obstacles:
+        session.out.line(obstacle, style="warn")
+    return 0
 
 
 @click.command(
@@ -51,7 +72,18 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 
     Prints which one passes, and which comes after it.
     """
-    print_skip(session, *open_schedules(session).skip_next(schedule_id))
+    after, skips_at, now = open_schedules(session).skip_next(schedule_id)
+    then_at = next_upcoming(after, after=skips_at)
+    if session.json:
+        session.out.document(add_iso_times({**schedule_document(after), "skips_at": skips_at, "then_at": then_at}))
+        return
+    then = (
+        "nothing comes after it"
+        if then_at is None
+        else f"the one after: {format_local_and_utc(then_at, after.timezone, now)}"
+    )
+    session.out.line(f"{after.id} skips {format_local_and_utc(skips_at, after.timezone, now)}")
+    session.out.line(then)
 
 
 @click.command(
@@ -76,7 +108,25 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     schedule says; its overlap policy counts.
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
-    print_backfill(session, *open_schedules(session).backfill(schedule_id, first, last), first, last)
+    schedule, placed = open_schedules(session).backfill(schedule_id, first, last)
+    counts = Counter(one.outcome for one in placed)
+    if session.json:
+        keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
+        rows = [add_iso_times({key: getattr(one, key) for key in keys}) for one in placed]
+        document = {outcome.value: counts[outcome] for outcome in Outcome}
+        session.out.document({"id": schedule.id, **document, "occurrences": rows})
+        return
+    if not placed:
+        span = f"{local_time_text(first, schedule.timezone)} and {local_time_text(last, schedule.timezone)}"
+        session.out.line(f"{schedule.id} has no occurrence between {span}")
+        return
+    words = {
+        Outcome.FIRED: "fired",
+        Outcome.BUFFERED: "waiting for an earlier one",
+        Outcome.SKIPPED: "skipped",
+    }
+    counted = ", ".join(f"{counts[outcome]:,} {text}" for outcome, text in words.items() if counts[outcome])
+    session.out.line(f"{schedule.id}: {counted}. See: {hint('schedule', 'history', schedule.id)}")
 
 
 @click.command(

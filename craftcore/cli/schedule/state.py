@@ -10,10 +10,11 @@ from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.schedule.calls_on_schedules import open_schedules
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.outcome_text import print_paused, print_resumed
+from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
+from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.serialization.plurals import format_count
 
@@ -35,7 +36,16 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     Fired work goes on; the command that stops it is printed. Occurrences meanwhile are recorded as skipped.
     """
     refuse_bad_text("reason", reason)
-    print_paused(session, *open_schedules(session).pause(schedule_id, reason))
+    before, after, live = open_schedules(session).pause(schedule_id, reason)
+    if session.json:
+        session.out.document(schedule_document(after))
+    elif before.status is ScheduleStatus.PAUSED:
+        session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
+    else:
+        session.out.line(f"{after.id} is paused; nothing of it fires until: {hint('schedule', 'resume', after.id)}")
+        if live is not None:
+            stop = hint(live.noun, "cancel", live.id)
+            session.out.line(f"{live}, which has fired, goes on; to stop it: {stop}")
 
 
 @click.command(
@@ -54,7 +64,21 @@ def resume(session: Session, /, schedule_id: str) -> None:
     Missed occurrences are not made up for; the history has them as skipped. A one-time schedule whose moment came fires
     now.
     """
-    print_resumed(session, *open_schedules(session).resume(schedule_id))
+    before, after, skipped, now = open_schedules(session).resume(schedule_id)
+    if session.json:
+        session.out.document(schedule_document(after))
+        return
+    if before.status is ScheduleStatus.ACTIVE:
+        session.out.line(f"{after.id} is active already; nothing was changed")
+    else:
+        if after.status is ScheduleStatus.ACTIVE:
+            session.out.line(f"{after.id} is active again")
+        if skipped is not None:
+            session.out.line(f"skipped: {skipped:,} that came meanwhile")
+    session.out.line(next_occurrence_text(after, now))
+    if before.status is ScheduleStatus.DISABLED and before.origin.is_declared:
+        remark = "unless it is declared again, the next start of the daemon disables it again"
+        session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
 
 
 @click.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -9,20 +10,23 @@ from craftcore.cli.damaged_list import RowList
 from craftcore.cli.lookup import find_task, resolve_id
 from craftcore.cli.session import Session, finding_document
 from craftcore.cli.short_ids import count_digits
-from craftcore.cli.task.view import LIST_COLUMNS, task_row
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import task_document, wait_document
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
 from craftcore.diagnostics.tasks.task_details import hold_reason, read_details, read_events
+from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.errors import NotFound
 from craftcore.operations import tasks
-from craftcore.storage.damaged_rows import omit_damaged
+from craftcore.serialization.time_text import clock_time
+from craftcore.storage.damaged_rows import Damaged, list_damaged, omit_damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskLists
-from craftcore.tasks.model import Task
+from craftcore.tasks.model import Task, Wait
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.triggers.store import TriggerStore
+
+LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
 
 
 class TaskCalls(Protocol):
@@ -78,7 +82,7 @@ class FileTasks:
                 "held": held_by[one.id],
                 "wait": wait_document(waits[one.id]),
             },
-            cells=lambda one: task_row(one, waits[one.id], held_by[one.id]),
+            cells=lambda one: _make_row(one, waits[one.id], held_by[one.id]),
             beside=chain.from_iterable(waits.values()),
             digits=digits,
         )
@@ -124,6 +128,22 @@ class FileTasks:
     def retry(self, given: str, reason: str | None) -> Task:
         with self._session.write(self._core) as (tx, scope):
             return tasks.retry(tx, scope, self._core, find_task(tx, given).id, reason)
+
+
+def _make_row(task: Task, waits: Sequence[Wait | Damaged], held: str | None) -> tuple[object, ...]:
+    """Return its row under LIST_COLUMNS."""
+    ends = [wait.due_at for wait in omit_damaged(waits) if wait.due_at is not None]
+    until = "damaged" if list_damaged(waits) else clock_time(min(ends)) if ends else None
+    return (
+        task.id,
+        clock_time(task.created_at),
+        name_work(task.workflow, task.schedule_id),
+        task.session_id,
+        task.status,
+        task.turn,
+        until,
+        f"held: {held}" if held is not None else task.error_message or task.reason,
+    )
 
 
 def _trigger_to_begin(reader: Reader, given: str) -> str | None:

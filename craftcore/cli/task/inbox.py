@@ -12,12 +12,17 @@ from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
-from craftcore.cli.task.question_card import print_question
 from craftcore.diagnostics.documents import question_document
-from craftcore.diagnostics.text.question_text import SAID_MAX
+from craftcore.diagnostics.text.printable import Verbatim
+from craftcore.diagnostics.text.question_text import SAID_MAX, answer_deadline_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
+from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged, list_damaged, row_document
+from craftcore.tasks.model import Question, QuestionKind, Task
+
+OPTIONS_SHOWN = 10
+"""Up to this many options have a command each, if all of them are short."""
 
 
 @click.group(cls=CommandGroup, on_cluster="Questions of tasks on a cluster to people: list, answer.")
@@ -52,7 +57,7 @@ def list_(session: Session, /, limit: int) -> int:
         if isinstance(one, Damaged):
             session.out.line(f"question {one.id} is damaged: {one.wrong}", style="bold")
         else:
-            print_question(session, one.question, one.task, now)
+            _print_question(session, one.question, one.task, now)
     if not found:
         session.out.line("no open questions")
     return say_damaged(session, damaged)
@@ -104,3 +109,34 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
         session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
         session.say_without_daemon()
+
+
+def _print_question(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
+    """Print a question, and the command for each answer."""
+    link = session.settings().web.link_question(question.id) if session.cluster is None else None
+    out = session.out
+    asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
+    asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
+    out.line(asked, style="bold")
+    out.quote(question.question)
+    if not isinstance(task, Task):
+        out.line("  its task is damaged; an answer is possible after a daemon has quarantined it")
+        return
+    if link is not None:
+        out.line("  ", Verbatim(link))
+    takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
+    out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
+    options = question.options or ("TEXT",)
+    if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
+        for option in options:
+            out.quote(option)
+        options = ("CHOICE",)
+    for option in options:
+        escape = ("--",) if option.startswith("-") else ()
+        session.suggest("inbox", "answer", question.id, *escape, option)
+    if question.activity_key is not None:
+        out.line("  All that is known of it:")
+        session.suggest("activity", "show", question.activity_key)
+    elif question.kind is QuestionKind.CONFLICT:
+        out.line("  Its irreversible actions so far:")
+        session.suggest("activity", "list", "--task", task.id)

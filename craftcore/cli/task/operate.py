@@ -11,10 +11,9 @@ from craftcore.cli.lookup import find_task, refuse_bad_text
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
 from craftcore.cli.task.calls_on_tasks import open_tasks
-from craftcore.cli.task.view import summary_text
 from craftcore.diagnostics.documents import task_document
 from craftcore.operations import tasks
-from craftcore.tasks.model import TaskStatus
+from craftcore.tasks.model import Task, TaskStatus
 
 
 @click.command(
@@ -158,3 +157,9 @@ def retry(session: Session, /, task_id: str, reason: str | None = None) -> None:
     else:
         session.out.line(f"{after.id} goes on at turn {after.turn}{with_trigger}")
     session.say_without_daemon()
+
+
+def summary_text(task: Task) -> str:
+    """Return `WAITING at turn 2: waits for an answer`"""
+    why = task.error_message or task.reason
+    return f"{task.status} at turn {task.turn}" + ("" if why is None else f": {why}")
