@@ -40,10 +40,20 @@ def actions() -> frozenset[str]:
     )
 
 
+@cache
+def methods(path: Path) -> dict[str, Function]:
+    """Return the methods of the calls on a database file in a module, by name."""
+    classes = [node for node in dict(prose.modules())[path].body if isinstance(node, ast.ClassDef)]
+    bodies = [node.body for node in classes if node.name.startswith("File")]
+    return {node.name: node for body in bodies for node in body if isinstance(node, Function)}
+
+
 def used_by(function: Callable[..., Any]) -> list[str]:
-    """Return the actions that a function names, directly or through functions of its module, with repetitions."""
+    """Return the actions that a function names, directly, through functions of its module, or through the calls on a
+    database file that it opens, with repetitions."""
     plain = inspect.unwrap(function)
-    return sorted(_used_in(Path(inspect.getfile(plain)), plain.__name__, set()))
+    path = Path(inspect.getfile(plain))
+    return sorted(_used_in(path, functions(path)[plain.__name__], set()))
 
 
 def used_in(folder: str) -> dict[str, list[str]]:
@@ -65,13 +75,31 @@ def imported_into(folder: str) -> set[str]:
     }
 
 
-def _used_in(path: Path, name: str, seen: set[str]) -> Iterator[str]:
-    seen.add(name)
-    node = functions(path)[name]
-    yield from _named(node, _imported(dict(prose.modules())[path]))
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and one.id in functions(path) and one.id not in seen:
-            yield from _used_in(path, one.id, seen)
+def _used_in(path: Path, node: Function, seen: set[Function]) -> Iterator[str]:
+    seen.add(node)
+    tree = dict(prose.modules())[path]
+    yield from _named(node, _imported(tree))
+    names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    attributes = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+    following = [(path, one) for name, one in functions(path).items() if name in names]
+    for opening, module in _openings(tree).items():
+        if opening in names:
+            following += [(module, one) for name, one in methods(module).items() if name in attributes]
+    for place, one in following:
+        if one not in seen:
+            yield from _used_in(place, one, seen)
+
+
+@cache
+def _openings(tree: ast.Module) -> dict[str, Path]:
+    """Return the functions that a module imports to open calls, such as `open_tasks`, each with its module."""
+    return {
+        alias.name: prose.PACKAGE.parent / f"{node.module.replace('.', '/')}.py"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+        if alias.name.startswith("open_") and node.module.startswith("craftcore.cli.")
+    }
 
 
 @cache
