@@ -184,7 +184,8 @@ def test_doctor_without_a_database_fails_and_creates_none(cli, database, found):
 
 def test_failed_doctor_check_does_not_stop_the_others(cli, core, found):
     """One of the checks reads a row whose text is not valid UTF-8."""
-    core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', CAST(x'ff' AS TEXT))"))
+    cli("schedule", "add", "tick", "every 1h", "--workflow", "greet")
+    core.do(lambda tx: tx.run("UPDATE schedules SET timezone = CAST(x'ff' AS TEXT)"))
 
     checks = found()
 
