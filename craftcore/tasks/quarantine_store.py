@@ -1,10 +1,15 @@
-"""Quarantine of tasks and of the rows that belong to them: a task that cannot go on without a corrupt row fails."""
+"""Quarantine of tasks and of the rows that belong to them: a task that cannot go on without a corrupt row fails.
+
+A corrupt activity stays DONE, or is in doubt. It is never called again unasked.
+"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from craftcore.activities.quarantine_store import ALL_ACTIVITIES, OPEN_ACTIVITIES
+from craftcore.activities.store import activity_of
+from craftcore.clock import YEAR_10000
 from craftcore.errors import UnreadableRow
 from craftcore.storage.quarantine import CorruptRow, Quarantine
 from craftcore.storage.transaction import Reader, Row, Transaction
@@ -12,6 +17,31 @@ from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import question_of
 from craftcore.tasks.store import TaskStore, task_of
 from craftcore.tasks.wait_store import wait_of
+
+ACTIVITIES = "SELECT *, task_seq AS owner FROM activity_log"
+
+OPEN = """
+ WHERE status NOT IN ('DONE', 'FAILED')
+    OR task_seq IN (SELECT seq FROM tasks WHERE status NOT IN ('DONE', 'FAILED', 'CANCELLED'))
+"""
+
+KEY = """
+coalesce(
+    CASE WHEN idem_key = :idem_key THEN idem_key END,
+    (
+        SELECT nullif(payload_json, '') ->> 'key'
+          FROM events
+         WHERE activity_seq = :seq
+           AND type = 'ACTIVITY_INTENT'
+           AND NOT EXISTS (SELECT 1 FROM activity_log WHERE idem_key = nullif(payload_json, '') ->> 'key')
+         LIMIT 1
+    ),
+    :idem_key
+)
+"""
+"""A key that is not text is read from the event stream. Under another key the activity would be called again."""
+
+IS_TIMED = f"min(first_call_at, last_call_at) >= 0 AND max(first_call_at, last_call_at) < {YEAR_10000}"
 
 
 def find_corrupt(tx: Reader) -> list[tuple[Quarantine, CorruptRow]]:
@@ -50,6 +80,13 @@ def check_message(row: Row) -> None:
         raise UnreadableRow(f"payload_json is not JSON: {error}") from error
     if row["status"] != "UNREAD":
         raise UnreadableRow(f"status {row['status']:.80} is unknown")
+
+
+def check_activity(row: Row) -> None:
+    """Check that the row is an activity. Raises ValueError."""
+    activity = activity_of(row)
+    if not all(0 <= moment < YEAR_10000 for moment in (activity.first_call_at, activity.last_call_at)):
+        raise UnreadableRow("it was called at no moment")
 
 
 LIVE_TASKS = Quarantine(
@@ -179,3 +216,29 @@ CREATORS = Quarantine(
     """,
 )
 """The settled triggers that created live tasks. No other rule inspects them."""
+
+OPEN_ACTIVITIES = Quarantine(
+    table="activity_log",
+    kind="activity",
+    name="idem_key",
+    rows=ACTIVITIES + OPEN,
+    check=check_activity,
+    becomes={
+        "idem_key": KEY,
+        "result_unstored": "CASE WHEN status = 'DONE' THEN :message END",
+        "error_message": ":message",
+        "reason": "'corrupt row'",
+        "policy": "'ask'",
+        "status": "CASE WHEN status = 'DONE' THEN 'DONE' ELSE 'UNKNOWN' END",
+        "may_retry": "0",
+        "in_doubt": "status <> 'DONE'",
+        "first_call_at": f"CASE WHEN {IS_TIMED} THEN first_call_at ELSE :now END",
+        "last_call_at": f"CASE WHEN {IS_TIMED} THEN last_call_at ELSE :now END",
+        "updated_at": ":now",
+        "settled_at": "CASE WHEN status = 'DONE' THEN :now END",
+    },
+    nulls=("result_json", "decision"),
+)
+"""The activities that a turn, a boot or a person will read again."""
+
+ALL_ACTIVITIES = replace(OPEN_ACTIVITIES, rows=ACTIVITIES)
