@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import anyio
 import anyio.to_thread
@@ -36,9 +35,7 @@ class AsyncProducer(WorkCalls):
         self._opened = await anyio.to_thread.run_sync(self._open)
         return self
 
-    async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         backend, self._opened = self._opened, None
         assert backend is not None, "entered"
         with anyio.CancelScope(shield=True):

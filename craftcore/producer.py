@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 
 from craftcore.blocking_calls import run_here
 from craftcore.client.blocking_work_calls import BlockingWorkCalls
@@ -32,9 +31,7 @@ class Producer(BlockingWorkCalls):
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

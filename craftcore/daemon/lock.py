@@ -12,7 +12,6 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from craftcore.daemon.lock_file import (
@@ -168,9 +167,7 @@ class DaemonLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

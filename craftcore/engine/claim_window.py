@@ -27,12 +27,8 @@ class ClaimWindow:
         self._rank = rank
         self._heap: list[tuple[Rank, Claim]] = []
         self._lanes: set[str] = set()
-        self._suspects = 0
-
-    @property
-    def suspects(self) -> int:
+        self.suspects = 0
         """How many must run alone."""
-        return self._suspects
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -56,7 +52,7 @@ class ClaimWindow:
         heapq.heappush(self._heap, entry)
         if claim.lane is not None:
             self._lanes.add(claim.lane)
-        self._suspects += is_suspect
+        self.suspects += is_suspect
         return True
 
     def peek(self) -> Claim | None:
@@ -65,7 +61,7 @@ class ClaimWindow:
 
     def peek_suspect(self) -> Claim | None:
         """Return the best of those that must run alone; None when there is none."""
-        if not self._suspects:
+        if not self.suspects:
             return None
         return min(entry for entry in self._heap if must_run_alone(entry[1]))[1]
 
@@ -75,7 +71,7 @@ class ClaimWindow:
 
     def pop(self, claim: Claim) -> Claim:
         """Take this one out. Its lane stays taken until `release_lane`."""
-        self._suspects -= must_run_alone(claim)
+        self.suspects -= must_run_alone(claim)
         if self._heap[0][1] is claim:
             heapq.heappop(self._heap)
         else:

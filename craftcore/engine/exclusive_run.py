@@ -40,7 +40,8 @@ class ExclusiveRun:
         self._now = now
         self._is_bounded = is_bounded  # with a concurrency of 1 nothing can start beside it
         self._alone: Claim | None = None
-        self._outlived: Claim | None = None
+        self.outlived: Claim | None = None
+        """The suspect that still runs after its time alone, until something has started beside it."""
         self._waiting: int | None = None
         self._deadline: float | None = None
         self._began_at = self._counted_since = -math.inf
@@ -58,14 +59,9 @@ class ExclusiveRun:
         """True while nothing may be started beside the suspect."""
         return self._alone is not None
 
-    @property
-    def outlived(self) -> Claim | None:
-        """The suspect that still runs after its time alone, until something has started beside it."""
-        return self._outlived
-
     def begin(self, claim: Claim, suspects: int) -> None:
         """Note that this suspect is started, and nothing runs beside it. `suspects`: how many there are."""
-        self._alone, self._outlived, self._waiting = claim, None, None
+        self._alone, self.outlived, self._waiting = claim, None, None
         left = self._time_left(claim)
         seconds = min(left, max(left / suspects, SLICE_SECONDS))
         if self._is_bounded:
@@ -96,13 +92,13 @@ class ExclusiveRun:
 
     def note_joined(self, outlived: Claim) -> None:
         """Note that another attempt was started beside this suspect, which outlived its time; its row has that."""
-        if self._outlived is outlived:
-            self._outlived = None
+        if self.outlived is outlived:
+            self.outlived = None
 
     def end(self, claim: Claim) -> None:
         """Note that this trigger is settled, or was not started after all."""
-        if self._outlived is not None and self._outlived.seq == claim.seq:
-            self._outlived = None
+        if self.outlived is not None and self.outlived.seq == claim.seq:
+            self.outlived = None
         if (self._alone is not None and self._alone.seq == claim.seq) or self._waiting == claim.seq:
             self._clear()
 
@@ -124,7 +120,7 @@ class ExclusiveRun:
             self._deadline = self.suspect = None
             self._spent += anyio.current_time() - self._began_at
             if self._alone is not None:
-                self._alone, self._outlived = None, self._alone
+                self._alone, self.outlived = None, self._alone
             self._wake()
 
     def _count_down(self, seconds: float) -> None:

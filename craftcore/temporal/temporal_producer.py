@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
 from threading import Thread
-from types import TracebackType
 from typing import Any, TypeVar
 
 from craftcore.client.blocking_work_calls import BlockingWorkCalls
@@ -79,9 +78,7 @@ class TemporalProducer(BlockingWorkCalls):
     def __enter__(self) -> TemporalProducer:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -17,7 +17,6 @@ import errno
 import math
 import os
 import time
-from types import TracebackType
 from typing import Self
 
 import apsw
@@ -45,9 +44,7 @@ class FaultyDisk(apsw.VFS):
         apsw.set_default_vfs(NAME)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.free()
         apsw.set_default_vfs(self.real)
         self.unregister()

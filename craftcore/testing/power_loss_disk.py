@@ -15,7 +15,6 @@ import random
 import threading
 from collections import defaultdict
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 import apsw
@@ -46,9 +45,7 @@ class ForgetfulDisk(apsw.VFS):
         apsw.set_default_vfs(NAME)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         apsw.set_default_vfs(self.real)
         self.unregister()
 

@@ -132,7 +132,7 @@ async def run_a_suspect(harness: Lab) -> None:
 async def outlive_a_suspect(harness: Lab) -> None:
     await run_a_suspect(harness)
     exclusive = harness.engine.consumer.exclusive
-    exclusive._alone, exclusive._outlived = None, exclusive._alone
+    exclusive._alone, exclusive.outlived = None, exclusive._alone
 
 
 async def begin_look(harness: Lab) -> None:

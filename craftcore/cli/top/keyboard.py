@@ -8,7 +8,7 @@ import signal
 import sys
 import termios
 import tty
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 KEY, RESIZED, NOTHING, GONE = "key", "resized", "nothing", "gone"
@@ -33,9 +33,7 @@ class Keyboard:
         termios.tcsetattr(self._input, termios.TCSADRAIN, quiet)
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             termios.tcsetattr(self._input, termios.TCSAFLUSH, self._before)
         except termios.error:

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from craftcore.engine.limits.key_limits import KeyLimits
-from craftcore.registry.workflow import Rate, Workflow
+from craftcore.registry.workflow import Workflow
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.model import Claim, NewTrigger
 
@@ -35,16 +35,12 @@ class Limits:
         self._every_source = by_source
         self._by_source = {source: name for source, name in by_source.items() if name in self._names}
         self._concurrency = {workflow.name: workflow.concurrency for workflow in limited if workflow.concurrency}
-        self._rates = {workflow.name: workflow.rate for workflow in limited if workflow.rate}
-        self._starts = {name: deque[float](maxlen=rate.count) for name, rate in self._rates.items()}
+        self.rates = {workflow.name: workflow.rate for workflow in limited if workflow.rate}
+        """The rate of each workflow that has one as a whole."""
+        self._starts = {name: deque[float](maxlen=rate.count) for name, rate in self.rates.items()}
 
     def __bool__(self) -> bool:
         return bool(self._all)
-
-    @property
-    def rates(self) -> dict[str, Rate]:
-        """The rate of each workflow that has one as a whole."""
-        return self._rates
 
     def is_limited(self, workflow: str | None) -> bool:
         """Return whether a workflow has a limit, as a whole or by key."""
@@ -83,7 +79,7 @@ class Limits:
         claimed = self._count(held)
         waiting = claimed - self._count(running)
         places = {name: most - claimed[name] for name, most in self._concurrency.items()}
-        for name, rate in self._rates.items():
+        for name, rate in self.rates.items():
             starts = self._starts[name]
             while starts and starts[0] + rate.seconds <= now:
                 starts.popleft()
@@ -102,11 +98,11 @@ class Limits:
     def next_token(self, held: Collection[Claim], running: Collection[Claim]) -> float:
         """Return when a workflow without a token gets one back, as of the last `budget`; infinity when none is on its
         way. It may have passed since: the token was not offered yet."""
-        if not self._rates:
+        if not self.rates:
             return math.inf
         waiting = self._count(held) - self._count(running)
         moments = [math.inf]
-        for name, rate in self._rates.items():
+        for name, rate in self.rates.items():
             starts = self._starts[name]
             last = len(starts) + waiting[name] - rate.count  # once this one no longer counts there is a token
             if 0 <= last < len(starts):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from types import TracebackType
 
 import anyio
 import msgspec
@@ -30,7 +29,7 @@ class WorkerPool:
     async def __aenter__(self) -> WorkerPool:
         return self
 
-    async def __aexit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    async def __aexit__(self, *_: object) -> None:
         async with anyio.create_task_group() as tasks:
             while self._free:
                 tasks.start_soon(self._free.pop().end)

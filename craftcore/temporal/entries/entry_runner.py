@@ -99,7 +99,7 @@ class EntryRunner:
         step_threads: ThreadPool,
         workers: WorkerPool,
     ) -> None:
-        self._app = app
+        self.app = app
         self._client = client
         self._config = config
         self._threads = threads
@@ -109,17 +109,12 @@ class EntryRunner:
 
     def has_workflow(self, task: Task) -> bool:
         """Return whether the app declares the workflow of a task, or chooses it."""
-        return not task.workflow or task.workflow in self._app.workflows
+        return not task.workflow or task.workflow in self.app.workflows
 
     @property
     def resume_max_age(self) -> float:
         """The seconds after which interrupted work goes on only after a person agrees."""
         return self._config.tasks.resume_max_age
-
-    @property
-    def app(self) -> Registry:
-        """The app whose entries it runs."""
-        return self._app
 
     async def run(
         self,
@@ -150,14 +145,14 @@ class EntryRunner:
             given = await fetch_pages(UpdateSender(opened), given)
         journal = self._open_journal(opened, given, attempt)
         if not given.task.workflow:
-            task = await choose_workflow(self._app, journal, given.task, attempt)
+            task = await choose_workflow(self.app, journal, given.task, attempt)
             if not isinstance(task, Task):
                 return self._end_of(given, attempt, task, clock.now())
-            if (end := refuse_other_limits(self._app, given, task.workflow, task_queue)) is not None:
+            if (end := refuse_other_limits(self.app, given, task.workflow, task_queue)) is not None:
                 return end  # it passes those of its workflow first, which is on record now
             given = replace(given, task=task)
             attempt.routed = self._route_of(given)
-        attempt.entry = make_entry(self._app, given)
+        attempt.entry = make_entry(self.app, given)
         outcome = await self._run(journal, attempt, clock, queue_name(self._client.namespace, task_queue))
         if is_lost(outcome) or opened.has_lost_lease():  # if it is still open, the turn goes on in the next one
             outcome = Released(reason="no heartbeat was acknowledged in time")
@@ -175,11 +170,11 @@ class EntryRunner:
         services = TurnServices(
             journal=journal,
             tables=NoTables(),
-            actions=self._app.actions,
+            actions=self.app.actions,
             in_flight={},
             epoch=0,
             clock=clock,
-            accept=make_accept(self._app, clock, self._config),
+            accept=make_accept(self.app, clock, self._config),
             loop=get_current_loop(),
             threads=self._step_threads,
             workers=self._workers,
@@ -187,7 +182,7 @@ class EntryRunner:
             bounded=truncate_sent,
             require_small=require_sendable,
         )
-        runner = Runner(self._app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
+        runner = Runner(self.app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
 
         async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
             routed = attempt.routed
@@ -226,14 +221,14 @@ class EntryRunner:
 
     def _route_of(self, given: EntryStart) -> Routed:
         asked = given.task.workflow
-        workflow = self._app.workflows.get(asked)
+        workflow = self.app.workflows.get(asked)
         agents = given.task.agents or (() if workflow is None else workflow.agents)
         agent = given.task.agent or next(iter(agents), asked)
         return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
 
     def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
         attempt.outcome = outcome
-        settlement = settle(attempt.claim, outcome, self._app.policy_of(given.task.workflow), now)
+        settlement = settle(attempt.claim, outcome, self.app.policy_of(given.task.workflow), now)
         end = EntryEnd(
             status=settlement.status,
             reason=settlement.reason,
