@@ -21,7 +21,7 @@ from craftcore.temporal.records.history import read_history, read_runs
 from craftcore.temporal.records.history_events import Operation
 from craftcore.temporal.records.recorded_state import read_state
 from craftcore.temporal.records.recorded_task import RecordedTask
-from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
+from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id, list_tasks
 from craftcore.temporal.records.task_records import list_questions
 from craftcore.temporal.records.task_runs import find_last_run, open_task, signal_task
 from craftcore.temporal.rpc_errors import is_of_no_task
@@ -57,6 +57,16 @@ class TaskOperations:
         found = await self.load(await find_workflow_id(self._client, given))
         if workflow_id_of_task(given) != given and given != found.id:
             raise NotFound(f"task {given} is not the last of its dedup key, which task {found.id} has used since")
+        return found
+
+    async def list_having(self, attribute: str, limit: int) -> list[RecordedTask]:
+        """Read the live tasks that have a search attribute, the newest first."""
+        found = []
+        for one in await list_tasks(self._client, limit=limit, is_live=True, having=attribute):
+            try:
+                found.append(await self.load(one.id))
+            except NotFound:  # it has ended, and the retention took it meanwhile
+                continue
         return found
 
     async def find_question(self, question_id: str) -> Question:

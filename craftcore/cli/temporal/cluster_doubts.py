@@ -10,7 +10,7 @@ from craftcore.activities.model import Activity, ActivityStatus, Decision
 from craftcore.audit.caller import actor
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
-from craftcore.cli.temporal.cluster_calls import call_cluster, call_operations
+from craftcore.cli.temporal.cluster_calls import call_operations
 from craftcore.clock import SystemClock
 from craftcore.diagnostics.activity_details import ActivityDetails, task_summary
 from craftcore.diagnostics.documents import event_document
@@ -21,11 +21,10 @@ from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.model import Question, QuestionStatus, Task
-from craftcore.temporal.cluster_connection import Client
-from craftcore.temporal.records.open_matters import list_asking, list_doubting
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_records import list_questions, list_stream
 from craftcore.temporal.task_operations import TaskOperations
+from craftcore.temporal.workflow.search_attributes import ASKS_KEY, DOUBTS_KEY
 
 
 class ClusterDoubts:
@@ -35,7 +34,7 @@ class ClusterDoubts:
         self._session = session
 
     def list_questions(self, limit: int) -> tuple[list[OpenQuestion | Damaged], bool, float]:
-        asking = call_cluster(self._session, lambda client: list_asking(client, limit + 1))
+        asking = call_operations(self._session, lambda tasks: tasks.list_having(ASKS_KEY.name, limit + 1))
         asked = [(question, one.task) for one in asking for question in list_questions(one)]
         found: list[OpenQuestion | Damaged] = [
             OpenQuestion(*pair) for pair in sorted(asked, key=lambda pair: pair[0].created_at)
@@ -63,15 +62,15 @@ class ClusterDoubts:
     def list_activities(
         self, limit: int, status: ActivityStatus | None, task: str | None, action: str | None
     ) -> tuple[Sequence[Activity], int | None]:
-        async def read(client: Client) -> list[RecordedTask]:
+        async def read(operations: TaskOperations) -> list[RecordedTask]:
             if task is not None:
-                return [await TaskOperations(client).find(task)]
-            return await list_doubting(client, limit)
+                return [await operations.find(task)]
+            return await operations.list_having(DOUBTS_KEY.name, limit)
 
         wanted = status if task is not None else status or ActivityStatus.UNKNOWN
         found = [
             one
-            for recorded in call_cluster(self._session, read)
+            for recorded in call_operations(self._session, read)
             for one in ([] if recorded.state is None else recorded.state.acts.values())
             if wanted in (None, one.status) and action in (None, one.action)
         ]
