@@ -119,4 +119,21 @@ TASKS = (
         "AND coalesce(kind = :kind, true)",
         "tests/engine/test_stopped_turns.py",
     ),
+    mutant(
+        "dropped-annotation",
+        "a result type that JSON cannot become is refused",
+        "serialization/annotations.py",
+        "    if isinstance(found, _Refused):\n        raise TypeError(found.reason)\n",
+        "    if isinstance(found, _Refused):\n        return Any\n",
+        "tests/test_typed.py",
+        "tests/test_pydantic_types.py",
+    ),
+    mutant(
+        "other-member-of-a-union",
+        "a value does not come back as one of another class",
+        "serialization/roundtrip.py",
+        "        _refuse_loss(value, back, where)\n",
+        "",
+        "tests/test_pydantic_types.py",
+    ),
 )
