@@ -151,8 +151,8 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
         if not isinstance(payload, Mapping):
             raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
         payload = dict(payload)
-    text = ""
-    if is_plain(payload, MAX_DEPTH):
+    text, is_shallow = "", is_plain(payload, MAX_DEPTH)
+    if is_shallow:
         with suppress(ValueError):  # a number or a character that JSON has not
             text = canonicalize_tree(payload)
     if not text or "\\ud" in text:
@@ -164,7 +164,7 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
             f"payload has {len(text):,} bytes; the limit is {max_bytes:,} (triggers.payload_max_bytes). "
             "Store the body elsewhere and pass a reference"
         )
-    if text.count("{") + text.count("[") > MAX_DEPTH or text.count(":") > MAX_KEYS:
+    if not is_shallow or text.count(":") > MAX_KEYS:
         _check_size(json.loads(text), None, 1, [0])
     return text
 
