@@ -39,7 +39,10 @@ FIRST_DUE = """
 work."""
 
 WAITS = f"SELECT id, due_at {FIRST_DUE}"
-BEHIND = f"SELECT id, due_at, workflow, source {FIRST_DUE}"
+BEHIND = f"""
+SELECT CAST(id AS BLOB) AS id, due_at, CAST(workflow AS BLOB) AS workflow, CAST(source AS BLOB) AS source
+  {FIRST_DUE}
+"""
 
 AT_WORK = """
 SELECT count(*) AS running, max(started_at) AS last_start

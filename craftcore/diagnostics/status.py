@@ -28,7 +28,7 @@ from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
-from craftcore.storage.damaged_rows import map_rows, row_document
+from craftcore.storage.damaged_rows import map_rows, readable_row, row_document
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.transaction import Reader
@@ -175,7 +175,7 @@ def _behind_document(reader: Reader, facts: EngineFacts | None, now: float, allo
     while True:
         sources = [source for name in at_limit if facts for source in facts.limits[name]["sources"]]
         given = {"workflows": canonicalize(at_limit), "sources": canonicalize(sources)}
-        oldest = reader.fetch_one(BEHIND, before=now, **given) or {"id": None, "due_at": None}
+        oldest = readable_row(reader.fetch_one(BEHIND, before=now, **given) or {"id": None, "due_at": None})
         if facts is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
             break
         limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], facts, now)
@@ -206,7 +206,7 @@ def _schedules_document(reader: Reader, now: float) -> dict[str, Any]:
             **{status.value.lower(): counts.get(status, 0) for status in SCHEDULE_STATUSES},
             "next_id": following["id"],
             "next_at": following["next_at"],
-            "ahead": [schedule.id for schedule in ScheduleStore().list_ahead(reader, now)],
+            "ahead": ScheduleStore().list_ids_ahead(reader, now),
         }
     )
 

@@ -16,7 +16,7 @@ from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Size, is_near
 from craftcore.schedules.clock_store import ClockStepStore
 from craftcore.schedules.recurrence.timezones import find_zone
-from craftcore.schedules.store import AHEAD
+from craftcore.schedules.store import ScheduleStore
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.damaged_rows import Damaged
@@ -39,6 +39,7 @@ POISON = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND reason = 'pois
 STOPPED = (
     "SELECT id, reason FROM schedules WHERE status = 'DISABLED' AND reason LIKE 'cannot go on%' ORDER BY id LIMIT 6"
 )
+AHEAD_SHOWN = 6
 LIVE = "SELECT count(*) FROM schedules WHERE status IN ('ACTIVE', 'PAUSED')"
 ZONES = "SELECT DISTINCT timezone FROM schedules WHERE status IN ('ACTIVE', 'PAUSED') ORDER BY timezone"
 SET_BACK = "SELECT at, seconds FROM clock_events WHERE kind IN ('backward', 'held') ORDER BY seq DESC LIMIT 1"
@@ -124,7 +125,7 @@ def work_of(
         newest_dead_at=dead["newest"],
         schedules=reader.fetch_value(LIVE),
         stopped=[(row["id"], row["reason"]) for row in reader.fetch_all(STOPPED)],
-        ahead=[row["id"] for row in reader.fetch_all(f"SELECT id {AHEAD} LIMIT 6", now=now)],
+        ahead=ScheduleStore().list_ids_ahead(reader, now)[:AHEAD_SHOWN],
         unknown_zones=[zone for zone in zones if not _is_known(zone)],
         zones=len(zones),
         clock_held_until=None if held_until is None else float(held_until),

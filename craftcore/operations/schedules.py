@@ -111,7 +111,7 @@ def trust_clock(tx: Transaction, scope: AuditScope) -> tuple[float | None, list[
     """
     held_until = ClockTrust().trust(tx)
     scope.record(held_until=held_until)
-    return held_until, [schedule.id for schedule in ScheduleStore().list_ahead(tx, tx.now)]
+    return held_until, ScheduleStore().list_ids_ahead(tx, tx.now)
 
 
 def reanchor(tx: Transaction, scope: AuditScope, services: Services, schedule_ids: Sequence[str]) -> list[Schedule]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.schedules.model import Origin, Schedule
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
-from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows, readable_value
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
@@ -50,6 +50,15 @@ SELECT id, status = 'REMOVED' AS removed
    AND (id = :given OR :removed OR status <> 'REMOVED')
  ORDER BY id
  LIMIT 11
+"""
+
+AHEAD = """
+  FROM schedules
+ WHERE status = 'ACTIVE'
+   AND kind NOT IN ('once', 'startup')
+   AND high_water_at > :now
+   AND (start_at IS NULL OR high_water_at >= start_at)
+ ORDER BY id
 """
 
 
@@ -143,8 +152,12 @@ class ScheduleStore:
     def list_ahead(self, tx: Reader, now: float) -> list[Schedule]:
         """Return those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right
         again."""
-        rows = tx.fetch_all(f"SELECT * {AHEAD}", now=now)
-        return [schedule_of(row) for row in rows]
+        return [schedule_of(row) for row in tx.fetch_all(f"SELECT * {AHEAD}", now=now)]
+
+    def list_ids_ahead(self, tx: Reader, now: float) -> list[str]:
+        """Return the ids of those, whatever else of their rows is damaged."""
+        rows = tx.fetch_all(f"SELECT CAST(id AS BLOB) AS id {AHEAD}", now=now)
+        return [str(readable_value(row["id"])) for row in rows]
 
     def advance(self, tx: Transaction, before: Schedule, after: Schedule) -> bool:
         """Move the high-water mark on, and what goes with it. False when it is not where `before` says: nothing is

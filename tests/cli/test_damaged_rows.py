@@ -34,6 +34,7 @@ INVALID = [
     ("task list", "created_at = 'soon'"),
     ("task list", "session_id = char(27) || '[31m' || char(10) || 'forged'"),
     ("inbox list", "options_json = '[7]'"),
+    ("inbox list", "created_at = 'soon'"),
     ("activity list", "last_call_at = 'soon'"),
     ("inspect --list", "created_at = 'soon'"),
     ("schedule list", "last_nominal_at = 'soon'"),
@@ -120,6 +121,26 @@ def test_damaged_wait_hides_nothing_else_of_the_task(cli, here, database):
     assert result.json == [{**row, "wait": wrong} if row["id"] == here.world.nap else row for row in before]
     assert result.code == 65
     assert wait in result.err
+
+
+OLDEST_DUE = "seq = (SELECT seq FROM triggers WHERE status = 'PENDING' ORDER BY due_at, seq LIMIT 1)"
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "where"),
+    [
+        ("schedules", f"description = {NO_TEXT}", "id = 'ahead'"),
+        ("triggers", f"workflow = {NO_TEXT}", OLDEST_DUE),
+    ],
+)
+def test_damaged_row_does_not_change_the_status(cli, here, database, table, change, where):
+    here.core.close()
+    before = cli("--json", "status").json
+    damage(database, table, change, where)
+
+    after = cli("--json", "status")
+
+    assert (after.code, after.json["schedules"], after.json["behind"]) == (0, before["schedules"], before["behind"])
 
 
 def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here, database):

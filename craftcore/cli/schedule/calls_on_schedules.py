@@ -72,7 +72,7 @@ class FileSchedules:
         now = self._core.clock.now()
         with self._core.reading() as reader:
             schedule = find_schedule(reader, given, removed=True)
-            ahead = schedule.id in {one.id for one in ScheduleStore().list_ahead(reader, now)}
+            ahead = schedule.id in ScheduleStore().list_ids_ahead(reader, now)
             return Shown(
                 now=now,
                 schedule=schedule,

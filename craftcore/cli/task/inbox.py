@@ -8,7 +8,7 @@ from craftcore.activities.model import Decision
 from craftcore.cli.activity.calls_on_doubts import open_doubts
 from craftcore.cli.activity.resolve import say_decided
 from craftcore.cli.base import CommandGroup, OnCluster, OperatorCommand
-from craftcore.cli.damaged_list import say_damaged
+from craftcore.cli.damaged_list import RowList, print_list, say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
@@ -18,7 +18,7 @@ from craftcore.diagnostics.text.question_text import SAID_MAX, answer_deadline_t
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import relative_text
-from craftcore.storage.damaged_rows import Damaged, list_damaged, row_document
+from craftcore.storage.damaged_rows import Damaged, list_damaged, map_rows, omit_damaged
 from craftcore.tasks.model import Question, QuestionKind, Task
 
 OPTIONS_SHOWN = 10
@@ -47,17 +47,19 @@ def list_(session: Session, /, limit: int) -> int:
     found, has_more, now = open_doubts(session).list_questions(limit)
     if has_more:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
-    damaged = list_damaged(one if isinstance(one, Damaged) else one.task for one in found)
+    tasks = [one.task for one in omit_damaged(found)]
     if session.json:
-        session.out.document([row_document(one, lambda asked: question_document(asked.question)) for one in found])
-        return say_damaged(session, damaged)
+        rows = RowList(
+            (), found, document_of=lambda one: question_document(one.question), cells=lambda one: (), beside=tasks
+        )
+        return print_list(session, rows)
+    damaged = list_damaged(tasks)
     for number, one in enumerate(found):
         if number:
             session.out.line()
-        if isinstance(one, Damaged):
-            session.out.line(f"question {one.id} is damaged: {one.wrong}", style="bold")
-        else:
-            _print_question(session, one.question, one.task, now)
+        for wrong in list_damaged(map_rows([one], lambda one: _print_question(session, one.question, one.task, now))):
+            session.out.line(f"question {wrong.id} is damaged: {wrong.wrong}", style="bold")
+            damaged.append(wrong)
     if not found:
         session.out.line("no open questions")
     return say_damaged(session, damaged)
