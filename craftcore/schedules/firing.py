@@ -45,7 +45,7 @@ class Firing:
 
     def check(self, schedule: Schedule) -> None:
         """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""
-        self._triggers.accept(self._spec(schedule, 0.0, None))
+        self._triggers.accept(self._spec(schedule, 0.0, _key(schedule, 0.0, FireCause.TIME)))
 
     def fire_or_buffer(
         self,

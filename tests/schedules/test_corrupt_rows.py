@@ -13,6 +13,7 @@ from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.schedule_steps import HOUR, put, stored
 
 SPOILED = [
+    "id = 'two words'",
     f"expression = {NO_TEXT}",
     f"payload_json = {NO_TEXT}",
     f"declared_hash = {NO_TEXT}",
@@ -43,14 +44,15 @@ async def test_corrupt_schedule_is_disabled_while_others_fire(tmp_path, change):
         await host.until(lambda: "sound" in ran)
 
     assert ran == ["sound"]
-    assert stored(core, "spoiled").status is ScheduleStatus.DISABLED
-    assert (stored(core, "spoiled").reason or "").startswith(("corrupt row: ", "cannot go on: "))
+    id = "two words" if change.startswith("id") else "spoiled"
+    assert stored(core, id).status is ScheduleStatus.DISABLED
+    assert (stored(core, id).reason or "").startswith(("corrupt row: ", "cannot go on: "))
     assert stored(core, "sound").next_at == NEW_YEAR + 2 * HOUR
 
 
 def test_corrupt_schedule_declared_in_code_is_active_after_the_next_declaration(core):
     put(core, id="spoiled", origin=Origin.CODE)
-    damage(core.database.path, "schedules", SPOILED[0], "id = 'spoiled'")
+    damage(core.database.path, "schedules", SPOILED[1], "id = 'spoiled'")
 
     assert [one.message.partition(":")[0] for one in core.do(SCHEDULES.repair_all)] == ["schedule spoiled"]
     put(core, id="spoiled", origin=Origin.CODE)
