@@ -33,11 +33,7 @@ PIECE = 16 << 10
 """Bytes that are searched at once, in C, which other threads wait for."""
 
 _LINE_END = rb"(?:\r\n|\n|\r\Z|\\r\\n|\\n|\0\0?\0?)"
-_GAPS = (
-    re.compile(_LINE_END),
-    re.compile(_LINE_END + rb"(?:\d{3}[ -])?[ \t]?"),
-    re.compile(rb"=\r\n|=\n|=\r?\Z"),
-)
+_GAPS = (re.compile(_LINE_END), re.compile(_LINE_END + rb"(?:\d{3}[ -])?[ \t]?"), re.compile(rb"=\r\n|=\n|=\r?\Z"))
 _BEHIND = re.compile(rb"[a-z0-9+/_-]?={0,2}")
 _URL_SAFE = ("", "/", "!*'()", "!#$&'()*+,/:;=?@")
 _APOSTROPHES = ("'", "&#x27;", "&#39;", "&#039;", "&apos;")

@@ -115,13 +115,7 @@ class WorkCalls(ABC):
         return await self._backend.signal(task_id, event, payload, sent_by=sent_by, start=start)
 
     async def answer(
-        self,
-        question_id: str,
-        choice: str,
-        *,
-        note: str | None = None,
-        reference: str | None = None,
-        answered_by: str,
+        self, question_id: str, choice: str, *, note: str | None = None, reference: str | None = None, answered_by: str
     ) -> None:
         """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
 
@@ -192,12 +186,7 @@ class WorkCalls(ABC):
         return await self._backend.task(task_id)
 
     async def tasks(
-        self,
-        *,
-        status: str | None = None,
-        workflow: str | None = None,
-        session_id: str | None = None,
-        limit: int = 100,
+        self, *, status: str | None = None, workflow: str | None = None, session_id: str | None = None, limit: int = 100
     ) -> list[Task]:
         """Return the newest tasks that match all that is given, newest first. One whose row is damaged is left out.
 

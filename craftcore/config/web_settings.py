@@ -9,14 +9,7 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 from craftcore.config.loader import Each, People, Spelt
-from craftcore.config.references import (
-    ENDPOINT_SAID,
-    REFERENCE_SAID,
-    add_brackets,
-    endpoint,
-    is_host,
-    secret_reference,
-)
+from craftcore.config.references import ENDPOINT_SAID, REFERENCE_SAID, add_brackets, endpoint, is_host, secret_reference
 
 MASKED = ("password", "secret", "token", "authorization", "cookie", "api_key", "private")
 

@@ -25,12 +25,7 @@ _Render = Callable[[dict[str, Any]], str]
 
 
 def configure(
-    level: str,
-    format: str,
-    *,
-    stream: TextIO | None,
-    under_systemd: bool,
-    line_max_bytes: int = LINE_MAX_BYTES,
+    level: str, format: str, *, stream: TextIO | None, under_systemd: bool, line_max_bytes: int = LINE_MAX_BYTES
 ) -> None:
     """Send what craftcore logs in this process to `stream`, and the records of a root logger that has no handler.
 

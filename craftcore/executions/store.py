@@ -121,8 +121,7 @@ class ExecutionStore:
         """Insert records. A body that is large lies beside its row."""
         large: list[tuple[int, str, str]] = []
         tx.execute_many(
-            OPEN,
-            [(*header, _row_body(large, header.seq, "envelope", text), first) for header, text, first in openings],
+            OPEN, [(*header, _row_body(large, header.seq, "envelope", text), first) for header, text, first in openings]
         )
         tx.execute_many(KEEP_BODY, large)
 

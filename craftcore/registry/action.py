@@ -234,10 +234,7 @@ def terms_of(
 def contradictions(terms: ActionTerms) -> list[str]:
     """Return what cannot be meant."""
     mistakes = []
-    switches: dict[str, object] = {
-        "irreversible": terms.irreversible,
-        "idempotent_provider": terms.idempotent_provider,
-    }
+    switches: dict[str, object] = {"irreversible": terms.irreversible, "idempotent_provider": terms.idempotent_provider}
     for name, switch in switches.items():
         if not isinstance(switch, bool):
             return [f"{name} {shown(switch)} must be True or False"]

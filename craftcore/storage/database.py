@@ -14,13 +14,7 @@ from pathlib import Path
 import apsw
 
 from craftcore.clock import Clock
-from craftcore.errors import (
-    InvalidInput,
-    OutcomeUnknown,
-    PermissionRefused,
-    StorageBusy,
-    StorageError,
-)
+from craftcore.errors import InvalidInput, OutcomeUnknown, PermissionRefused, StorageBusy, StorageError
 from craftcore.storage.commit import begin, call_after_commit, close, commit, require_same, roll_back
 from craftcore.storage.connection import (
     CHECKPOINT_PAGES,

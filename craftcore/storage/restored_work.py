@@ -91,13 +91,7 @@ class RestoredWork:
         return self.find_moment(tx) is not None
 
     def mark(
-        self,
-        tx: Transaction,
-        maker_id: str,
-        made_id: str,
-        *,
-        kind: MadeKind = "trigger",
-        same_id: bool = False,
+        self, tx: Transaction, maker_id: str, made_id: str, *, kind: MadeKind = "trigger", same_id: bool = False
     ) -> None:
         """Mark what work has made, if that work is in doubt and what it made is not. `same_id`: the lost file knew it
         by this id, if at all."""

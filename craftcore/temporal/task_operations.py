@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from temporalio.client import (
-    Client,
-    WorkflowUpdateFailedError,
-    WorkflowUpdateRPCTimeoutOrCancelledError,
-)
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.activities.model import Activity, Decision

@@ -33,14 +33,7 @@ BUSY_SECONDS = 60.0
 class Life:
     """An engine that runs as a task of the lab. `is_dead`: it was killed, and nothing that it does counts."""
 
-    def __init__(
-        self,
-        app: App,
-        database: Path,
-        config: Config,
-        clock: VirtualClock,
-        world: World,
-    ) -> None:
+    def __init__(self, app: App, database: Path, config: Config, clock: VirtualClock, world: World) -> None:
         self.app = app
         self.is_dead = False
         self._database = database

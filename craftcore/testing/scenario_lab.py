@@ -18,13 +18,7 @@ from craftcore.tasks.model import Question, Task
 from craftcore.tasks.work_store import WorkUpdate
 from craftcore.testing.due_store import was_answered, was_signalled
 from craftcore.testing.lab import Lab
-from craftcore.testing.life_log import (
-    Called,
-    LifeLog,
-    Past,
-    Record,
-    Returned,
-)
+from craftcore.testing.life_log import Called, LifeLog, Past, Record, Returned
 from craftcore.testing.logged_world import LoggedWorld
 from craftcore.testing.virtual_clock import sum_up
 from craftcore.triggers.model import EmitOptions, Emitted, Trigger

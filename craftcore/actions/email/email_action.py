@@ -95,14 +95,7 @@ async def send_email(
     sender: str | None = None,
 ) -> Any:
     """Return the workflow of the same name, for `emit` and `schedule`: one message, and what the action returned."""
-    optional = {
-        "cc": cc,
-        "bcc": bcc,
-        "reply_to": reply_to,
-        "html": html,
-        "in_reply_to": in_reply_to,
-        "sender": sender,
-    }
+    optional = {"cc": cc, "bcc": bcc, "reply_to": reply_to, "html": html, "in_reply_to": in_reply_to, "sender": sender}
     given: dict[str, Any] = {name: value for name, value in optional.items() if value is not None}
     return await ctx.act(EMAIL, to=to, subject=subject, body=body, **given)
 

@@ -48,11 +48,7 @@ _FOLLOWED = frozenset({"GET", "HEAD"})
 
 
 def http_action(
-    settings: HttpSettings,
-    secret: Callable[[str], str],
-    *,
-    resolve: Resolve = look_up,
-    clock: Clock | None = None,
+    settings: HttpSettings, secret: Callable[[str], str], *, resolve: Resolve = look_up, clock: Clock | None = None
 ) -> Action:
     """Return the action, bound to settings. `secret` resolves a reference of a target, at each call."""
     clock = clock or SystemClock()
@@ -132,10 +128,7 @@ def _target(settings: HttpSettings, name: object) -> HttpTarget | None:
 
 
 async def _ask(
-    request: Request,
-    settings: HttpSettings,
-    target: HttpTarget | None,
-    resolve: Resolve,
+    request: Request, settings: HttpSettings, target: HttpTarget | None, resolve: Resolve
 ) -> tuple[Answer, httpx2.URL]:
     """Return the last answer, and who gave it. Redirects are followed for GET and HEAD only, and each host is judged.
     The headers and secrets of the target are not sent once a redirect leads to another host."""

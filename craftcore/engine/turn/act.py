@@ -14,9 +14,7 @@ import anyio
 from craftcore.activities.model import ActionTerms
 from craftcore.engine.turn.changed_acts import find_place, find_step_result, is_ledgered
 from craftcore.engine.turn.ledgered_call import LedgeredCall
-from craftcore.engine.turn.provider_call import (
-    deadline_of,
-)
+from craftcore.engine.turn.provider_call import deadline_of
 from craftcore.engine.turn.steps import run_step
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import InvalidInput

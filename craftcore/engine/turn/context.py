@@ -137,12 +137,7 @@ class RecordedCalls:
 
     @track_await("ctx.transaction")
     async def transaction(
-        self,
-        name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        on_change: OnChange = "error",
+        self, name: str, fn: Callable[..., T], *args: Any, key: str | None = None, on_change: OnChange = "error"
     ) -> T:
         """Run a step whose plain `fn(tx, *args)` writes tables of your own in this file, in the commit that records
         it.

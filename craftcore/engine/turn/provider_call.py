@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from craftcore.activities.model import (
-    REFUSED,
-    REFUSED_AS_EXPECTED,
-    ActionTerms,
-    ActivityStatus,
-    CallOutcome,
-    Decision,
-)
+from craftcore.activities.model import REFUSED, REFUSED_AS_EXPECTED, ActionTerms, ActivityStatus, CallOutcome, Decision
 from craftcore.activities.result_shape import read_result
 from craftcore.engine.failure import wait_asked
 from craftcore.engine.turn.turn import Turn, in_step

@@ -234,11 +234,7 @@ class SqliteTables:
     """The tables of the file that a turn writes. `on_changed` wakes the scheduler."""
 
     def __init__(
-        self,
-        services: Services,
-        commits: DurableCommits,
-        schedules: RuntimeSchedules,
-        on_changed: Callable[[], None],
+        self, services: Services, commits: DurableCommits, schedules: RuntimeSchedules, on_changed: Callable[[], None]
     ) -> None:
         self.schedules = schedules
         self._commits = commits

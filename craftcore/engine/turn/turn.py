@@ -26,13 +26,7 @@ from craftcore.registry.action import Action
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
-from craftcore.tasks.model import (
-    CONTINUED,
-    Entry,
-    NewWait,
-    Resume,
-    Wait,
-)
+from craftcore.tasks.model import CONTINUED, Entry, NewWait, Resume, Wait
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import require_name

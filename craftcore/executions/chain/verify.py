@@ -149,10 +149,7 @@ class Verification:
     def _orphan_faults(self) -> Iterator[Fault]:
         for seq, count in self._store.list_orphan_events(self._reader):
             events = format_count(count, "event is", "events are")
-            yield Fault(
-                area=Area.STRAY,
-                wrong=f"{events} of record number {seq}, which is not there",
-            )
+            yield Fault(area=Area.STRAY, wrong=f"{events} of record number {seq}, which is not there")
         for seq, part, is_missing, place in self._store.list_orphan_bodies(self._reader):
             body_id = (part or b"").decode(errors="backslashreplace")
             if is_missing:

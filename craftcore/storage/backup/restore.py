@@ -97,10 +97,7 @@ def origin(draft: StagingFile, database: Database, sha256: str, manifest: Manife
         return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
     with draft.database(database.clock).reading() as reader:
         return Origin(
-            sha256=sha256,
-            database_id=get_fact(reader, "database_id"),
-            until=find_latest(reader),
-            has_manifest=False,
+            sha256=sha256, database_id=get_fact(reader, "database_id"), until=find_latest(reader), has_manifest=False
         )
 
 

@@ -117,12 +117,7 @@ class EntryRunner:
         return self._config.tasks.resume_max_age
 
     async def run(
-        self,
-        opened: OpenEntry,
-        task_queue: str,
-        given: EntryStart,
-        attempt: Attempt,
-        clock: ClusterClock,
+        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
     ) -> EntryEnd:
         """Run an entry to its end, and log it."""
         try:

@@ -7,14 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
-from craftcore.errors import (
-    CraftcoreError,
-    IdempotencyConflict,
-    InvalidInput,
-    LeaseLost,
-    NotFound,
-    StateRefused,
-)
+from craftcore.errors import CraftcoreError, IdempotencyConflict, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.log import get_logger
 from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
