@@ -223,6 +223,26 @@ async def test_step_with_on_change_rerun_runs_again_and_records_the_new_result(t
         assert fetch.calls == [(1,), (2,), (1,)]
 
 
+async def test_step_with_on_change_keep_returns_the_recorded_result_for_other_arguments(tmp_path):
+    fetch, write = Counting(), Counting()
+
+    def store(tx: Any, number: int) -> int:
+        write.calls.append((number,))
+        return number
+
+    async def turn(ctx: TaskContext) -> Any:
+        fetched = await ctx.step("fetch", fetch, ctx.attempt, object(), on_change="keep")
+        stored = await ctx.transaction("store", store, ctx.attempt, on_change="keep")
+        if ctx.attempt < 3:
+            raise ValueError("once more")
+        return [fetched, stored]
+
+    async with lab(App(), tmp_path) as harness:
+        assert result(await run(harness, turn)) == [1, 1]
+        assert [call[0] for call in fetch.calls] == [1]
+        assert write.calls == [(1,)]
+
+
 def settings_of(*, max_attempts: int = 3, **tasks: Any):
     config = settings()
     return replace(config, retry=replace(config.retry, max_attempts=max_attempts), tasks=TaskSettings(**tasks))

@@ -37,7 +37,9 @@ from craftcore.triggers.backoff import RetryPolicy
 
 log = get_logger(__name__)
 
-OnChange = Literal["error", "rerun"]
+OnChange = Literal["error", "rerun", "keep"]
+"""A completed step that a re-entry calls with other arguments raises StepConflict, runs again, or returns the recorded
+result."""
 
 EventOf = Callable[[Any], tuple[NewEvent, tuple[str, str, Any]]]
 """The event of a result, and the event's text, the text of the result and the result."""
@@ -61,7 +63,7 @@ class Step:
     def find_result(self, on_change: OnChange) -> tuple[bool, Any]:
         """Return whether it is completed, and its result then.
 
-        Raises StepConflict when it was called with other arguments, unless those are to run it again.
+        Raises StepConflict when it was called with other arguments, unless `on_change` says otherwise.
         """
         memo = self.turn.memo
         if self.identity not in memo:
@@ -69,12 +71,12 @@ class Step:
         while f"{self.identity}~{self._revision + 1}" in memo:
             self._revision += 1
         done = decode_completed(memo[self.memo])
-        if done.args == self._digest:
+        if done.args == self._digest or on_change == "keep":
             return True, decode(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
         if on_change != "rerun":
             raise StepConflict(
                 f"step {self.name} is completed with other arguments in this turn. Give it another name or a key, "
-                'or on_change="rerun"'
+                'or on_change="rerun" or "keep"'
             )
         self._revision += 1
         return False, None
