@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 REFUSED, REFUSED_AS_EXPECTED = "it was refused", "it was refused, as expected"
 """The reasons of a FAILED activity whose action raised Fail; the second one with `expected=True`."""
+
+NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
+"""The place of an act without a key of its own: its turn and its number. No later turn asks for it."""
 
 
 class ActivityStatus(StrEnum):

@@ -49,7 +49,7 @@ def comparable_name(header: str) -> str:
 
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[ -~]{0,4000}")
 _SECRETIVE = re.compile(r"(?i)(env|credential|bearer|basic)[: ]")
 _WINDOW_MAX_SECONDS = 31_536_000
@@ -147,7 +147,7 @@ def _headers_mistakes(headers: object) -> Iterator[str]:
     if len({name.lower() for name in headers}) < len(headers):
         yield ".headers names one twice, in upper and lower case"
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name) or name.lower() in FRAMING_HEADERS:
+        if not HEADER_NAME.fullmatch(name) or name.lower() in FRAMING_HEADERS:
             yield f".headers: {name!r:.60} is not a header that can be given"
         elif mistake := _value_mistake(name, value):
             yield f".headers.{name} {mistake}"
@@ -170,7 +170,7 @@ def _value_mistake(name: str, value: object) -> str | None:
 
 
 def _key_header_mistakes(name: object, headers: object) -> Iterator[str]:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         yield f".key_header is {name!r:.60}; allowed: the name of a header"
     elif name.lower() in FRAMING_HEADERS | CREDENTIAL_HEADERS:
         yield f".key_header is {name!r:.60}, which means something else"

@@ -21,6 +21,7 @@ SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 HOLD = "SELECT value FROM facts WHERE name = :name"
 CLOCK = "SELECT value FROM facts WHERE name = 'clock_held'"
 ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
+DECLARED = "SELECT count(*) AS declared, max(name = :workflow) AS is_declared FROM workflows"
 EPOCH = "SELECT max(epoch) FROM epochs"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from craftcore.clock import Clock
+from craftcore.diagnostics.live_counts import BOOTED_AT
 from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
@@ -62,7 +63,6 @@ SELECT id, due_at
 """A claimed trigger waits for nothing but a slot. The finding `behind` reports others."""
 
 NEWEST = "SELECT seq, created_at FROM executions ORDER BY seq DESC LIMIT 1"
-STARTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 
 
 class Idle(NamedTuple):
@@ -88,7 +88,7 @@ def idle(look: Callable[[], Idle | None]) -> Idle | None:
 def find_idle(reader: Reader, clock: Clock) -> Idle | None:
     """Return the trigger that waits too long while a slot is free. None when there is none, or that is unknown."""
     facts = read_engine_facts(reader)
-    started_at = reader.fetch_value(STARTED_AT)
+    started_at = reader.fetch_value(BOOTED_AT)
     before = clock.now() - IDLE_SECONDS
     if facts is None or started_at is None or started_at > before:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from craftcore.errors import UnreadableRow
 from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.in_use_store import InUse
+from craftcore.retention.limit_store import NEWEST_RECORD
 from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.storage.transaction import Reader, Row, Transaction
 
@@ -17,7 +18,6 @@ LOOKED_AT = 2_000
 A record that is earlier in number and later in the chain ran at the same time, and at most a thousand run at once."""
 
 ENDS = "SELECT anchor_seq, passed_seq FROM record_chain"
-NEWEST = "SELECT max(seq) FROM executions"
 
 RECORDS = """
 SELECT seq,
@@ -185,7 +185,7 @@ def _read_chain_state(tx: Reader) -> tuple[int, int]:
 
 def _passable_records(tx: Reader, old: Cutoffs, rows: list[Row]) -> list[tuple[Row, bool]]:
     """Return the records that the anchor may pass, in the order of the chain, and whether each may go."""
-    newest, rest = tx.fetch_value(NEWEST), InUse(tx, old.dead)
+    newest, rest = tx.fetch_value(NEWEST_RECORD), InUse(tx, old.dead)
     passing: list[tuple[Row, bool]] = []
     for row in sorted(rows, key=lambda row: row["chain_seq"]):
         if _is_young(row, old):

@@ -18,6 +18,7 @@ from craftcore.actions.redaction import Scrubber
 from craftcore.config.http_targets import (
     CREDENTIAL_HEADERS,
     FRAMING_HEADERS,
+    HEADER_NAME,
     REPRESENTATION_HEADERS,
     REROUTING_HEADERS,
     REROUTING_PREFIXES,
@@ -27,6 +28,7 @@ from craftcore.config.http_targets import (
 )
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
+from craftcore.registry.call import KEY_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +39,9 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing, by definition of HTTP (RFC 9110, 9.2.1)."""
 
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
-DEFAULT_KEY_HEADER = "Idempotency-Key"
 URL_MAX_CHARACTERS = 8192
 HEADERS_MAX = 64
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _HEADER_VALUE = re.compile(r"[ -~\t]{0,4000}")
 _SECRET = re.compile(r"[ -~]+")
 _HOST = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?|[0-9a-f]*:[0-9a-f:.]+")
@@ -82,7 +82,7 @@ def compose(arguments: Mapping[str, Any], target: HttpTarget | None, key: str, s
     method = method_of(arguments["method"])
     url = add_query(absolute_url(arguments["url"], target), arguments["query"])
     check(url)
-    key_header = DEFAULT_KEY_HEADER if target is None else target.key_header
+    key_header = KEY_HEADER if target is None else target.key_header
     headers = dict(_payload_headers(arguments["headers"] or {}, target, key_header))
     content, content_type = _content(method, arguments["json"], arguments["body"])
     ours = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "craftcore"} | content_type
@@ -177,9 +177,9 @@ def _payload_headers(given: object, target: HttpTarget | None, key_header: str) 
             raise refusal(f"header {name} is given by a target of the configuration: a payload is stored and shown")
         if lower in targets:
             raise refusal(f"header {name} is given by the target")
-        if lower in (comparable_name(key_header), comparable_name(DEFAULT_KEY_HEADER)):
+        if lower in (comparable_name(key_header), comparable_name(KEY_HEADER)):
             raise refusal(f"header {name} carries the key of the call, which is not the payload's to give")
-        if lower in FRAMING_HEADERS or lower in _OVERRIDES or not _HEADER_NAME.fullmatch(name):
+        if lower in FRAMING_HEADERS or lower in _OVERRIDES or not HEADER_NAME.fullmatch(name):
             raise refusal(f"header {name!r:.80} cannot be given")
         if target is not None and (lower in _NOT_WITH_TARGET or lower.startswith(REROUTING_PREFIXES)):
             raise refusal(

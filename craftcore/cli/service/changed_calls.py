@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
+from craftcore.activities.model import NUMBERED
 from craftcore.cli.service.turn_calls_store import TurnCall
 from craftcore.registry.action import Action
 from craftcore.registry.registry import Registry
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.plurals import format_count
-
-COUNTED = re.compile(r"\d+\.\d+(@.*)?")
-"""The place of an act without a key."""
 
 
 class Key(Enum):
@@ -82,7 +79,7 @@ def _read_record(call: TurnCall) -> Recorded:
 
 
 def _key_of(place: str) -> str | Key:
-    return Key.NONE if not place or COUNTED.fullmatch(place) else place
+    return Key.NONE if not place or NUMBERED.fullmatch(place) else place
 
 
 def _read_source(workflow: Workflow) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from craftcore.diagnostics.conditions import (
+    DECLARED,
     TRUST_CLOCK,
     daemon_finding,
     paused_finding,
@@ -35,7 +36,6 @@ BUFFERED = """SELECT nominal_at, reason FROM schedule_occurrences
  WHERE schedule_id = :id AND outcome = 'buffered' ORDER BY nominal_at"""
 LAST = """SELECT nominal_at, last_at, count, outcome, reason, trigger_id, decided_at FROM schedule_occurrences
  WHERE schedule_id = :id ORDER BY seq DESC LIMIT 1"""
-DECLARED = "SELECT count(*) AS declared, max(name = :workflow) AS is_declared FROM workflows"
 SLOW_SECONDS = 60.0
 """An occurrence that is due is fired at the scheduler's next look, which it takes at least every 30 s."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.diagnostics.conditions import (
+    DECLARED,
     RUN,
     TRUST_CLOCK,
     daemon_finding,
@@ -44,7 +45,6 @@ LANE = """SELECT id, status, started_at FROM triggers
 LANE_EARLIER = """SELECT id, status, due_at FROM triggers
  WHERE lane = :lane AND status = 'PENDING' AND due_at <= :now
    AND (due_at + :weight * priority, seq) < (:rank, :seq) ORDER BY due_at + :weight * priority, seq LIMIT 1"""
-DECLARED = "SELECT count(*) AS declared, max(name = :workflow) AS is_declared FROM workflows"
 AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
        count(*) FILTER (WHERE started_at IS NULL) AS claimed
   FROM triggers WHERE status = 'CLAIMED'"""

@@ -5,13 +5,12 @@ Here it is decided which act a call is, and with what it is called. `ledgered_ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import anyio
 
-from craftcore.activities.model import ActionTerms
+from craftcore.activities.model import NUMBERED, ActionTerms
 from craftcore.engine.turn.changed_acts import find_place, find_step_result, is_ledgered
 from craftcore.engine.turn.ledgered_call import LedgeredCall
 from craftcore.engine.turn.provider_call import deadline_of
@@ -23,8 +22,6 @@ from craftcore.registry.call import Call
 from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import is_awaitable, safe_repr
 from craftcore.triggers.validation import require_name
-
-_NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
 
 
 async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapping[str, Any]) -> Any:
@@ -74,7 +71,7 @@ def _place(turn: Turn, key: str | None) -> str:
         return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
     turn.refuse_when_over()
     require_name("act key", key)
-    if _NUMBERED.fullmatch(key):
+    if NUMBERED.fullmatch(key):
         raise InvalidInput(f"act key {safe_repr(key)} could be taken for the number of a call: begin it with a letter")
     return key
 
@@ -100,7 +97,7 @@ async def _act_plainly(
 
     run = run_async if action.is_async else run_plain
     run.__annotations__["return"] = action.result_type
-    key = place.partition("@")[0] if _NUMBERED.fullmatch(place) else place  # a step has its agent in its identity
+    key = place.partition("@")[0] if NUMBERED.fullmatch(place) else place  # a step has its agent in its identity
     return await run_step(
         turn, action.name, run, (dict(arguments),), key=key, retry=None, timeout=None, on_change="error"
     )
