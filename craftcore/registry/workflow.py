@@ -240,7 +240,7 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
         )
     try:
         hints = typing.get_type_hints(find_annotated_function(fn), include_extras=True)
-    except (NameError, TypeError) as error:
+    except Exception as error:  # an annotation is an expression, and may raise anything
         raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
     fields: list[Any] = []
     views = [parameter for parameter in declared if _strip_optional(hints.get(parameter.name)) is TriggerView]

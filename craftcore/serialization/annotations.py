@@ -26,6 +26,7 @@ def return_type(fn: Callable[..., Any]) -> Any:
     become: an annotation is honoured, or refused.
     """
     fn = unbind(fn)
+    owner = getattr(fn, "__self__", None)
     fn = getattr(fn, "__func__", fn)  # one entry for a method, and none that keeps its object alive
     if isinstance(fn, FunctionType) and "return" not in fn.__annotations__:
         return Any  # and no entry that keeps a closure alive
@@ -35,6 +36,8 @@ def return_type(fn: Callable[..., Any]) -> Any:
         found = _return_type.__wrapped__(fn)
     if isinstance(found, _Refused):
         raise TypeError(found.reason)
+    if found is typing.Self:
+        return readable_type(owner if isinstance(owner, type) else type(owner), RESULT)
     return found
 
 
@@ -47,6 +50,8 @@ def _return_type(fn: Any) -> Any:
     """Return the type, or why there is none."""
     try:
         hint = fn if isinstance(fn, type) else unwrap_awaitable(return_hint(fn))
+        if hint is typing.Self:
+            return hint
     except Exception as error:  # an annotation is an expression, and may raise anything
         return _Refused(f"{RESULT}: its annotation cannot be evaluated ({describe_error(error)})")
     try:

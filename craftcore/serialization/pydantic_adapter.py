@@ -11,6 +11,8 @@ import typing
 from functools import lru_cache
 from typing import Any
 
+from craftcore.serialization.canonical import canonicalize
+
 CONFIG = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
 """Bytes are base64 in our JSON, as msgspec has them; in that of pydantic they are UTF-8."""
 
@@ -42,12 +44,24 @@ class Adapter:
         self._names: dict[str, Any] = {name: True for name in ("by_alias", "by_name") if "by_name" in known}
 
     def read(self, text: str) -> Any:
-        """Return the value of a JSON text. Raises pydantic's ValidationError, or what a type of the user's raises."""
-        return self._adapter.validate_json(f"[{text}]", **self._names)[0]
+        """Return the value of a JSON text. Raises ValueError with the path to what does not fit, or what a type of the
+        user's raises."""
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(f"[{text}]", **self._names)[0]
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            steps = first["loc"][1:]
+            place = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+            raise ValueError(f"{place.removeprefix('.')}: {first['msg']}" if place else first["msg"]) from error
 
     def write(self, value: Any) -> Any:
-        """Return a value in parts of JSON. Raises what pydantic raises for one that is not."""
+        """Return a value in parts of JSON. Raises what pydantic raises for one that is not, and ValueError for one that
+        would come back as another, such as a secret that is written as stars."""
         [written] = self._adapter.dump_python((value,), mode="json", round_trip=True)
+        if self.read(canonicalize(written)) != value:
+            raise ValueError("pydantic reads another value back")
         return written
 
     def schema(self) -> dict[str, Any]:
@@ -57,7 +71,8 @@ class Adapter:
 
 
 @lru_cache(maxsize=1024)
-def _make_adapter(kind: Any) -> Adapter | TypeError:
+def _make_adapter(kind: Any, text: str) -> Adapter | TypeError:
+    """Return an adapter, or why there is none. `text`: the repr of the type, because `A | B` equals `B | A`."""
     try:
         return Adapter(kind)
     except TypeError as error:
@@ -67,7 +82,7 @@ def _make_adapter(kind: Any) -> Adapter | TypeError:
 def get_adapter(kind: Any) -> Adapter:
     """Return the adapter of a type. Raises TypeError as Adapter does."""
     try:
-        made = _make_adapter(kind)
+        made = _make_adapter(kind, repr(kind))
     except TypeError:  # it cannot be hashed
         return Adapter(kind)
     if isinstance(made, TypeError):

@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import typing
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple
@@ -17,6 +18,7 @@ from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
+from craftcore.serialization.plain import SCALARS
 from craftcore.serialization.pydantic_adapter import Adapter, get_adapter
 
 _ANYTHING = (object, typing.NoReturn, typing.Never)
@@ -87,6 +89,9 @@ def _look_once(kind: Any) -> _Readable | _Refused:
             waiting.extend(info)
         elif isinstance(info, msgspec.Struct) and id(info) not in seen:
             seen.add(id(info))
+            made: Any = getattr(info, "cls", None)
+            if hasattr(made, "__pydantic_validator__") and not hasattr(made, "model_validate"):
+                return _Refused(f"{_type_text(made)} is a dataclass of pydantic")
             if isinstance(info, msgspec.inspect.CustomType):
                 if info.cls is object:
                     has_object = True
@@ -106,15 +111,19 @@ def _look_once(kind: Any) -> _Readable | _Refused:
 def _find_reader(hint: Any) -> Any:
     """Return the type to read with, or _Refused."""
     try:
-        return _find_reader_once(hint)
+        return _find_reader_once(hint, repr(hint))
     except TypeError:  # it cannot be hashed
-        return _find_reader_once.__wrapped__(hint)
+        return _find_reader_once.__wrapped__(hint, "")
 
 
 @lru_cache(maxsize=1024)
-def _find_reader_once(hint: Any) -> Any:
-    if hint in _ANYTHING:
+def _find_reader_once(hint: Any, text: str) -> Any:
+    """Return the reader of a type. `text`: its repr, because `A | B` equals `B | A`, and the first that fits counts."""
+    if hint in _ANYTHING or isinstance(hint, typing.TypeVar):
         return Any
+    if _has_pydantic_terms(hint):
+        with suppress(TypeError):
+            return _Reader(_type_text(hint), (Adapted,), {"adapter": get_adapter(hint)})
     looked = _look(hint)
     if isinstance(looked, _Readable):
         return (_rebuild(hint) or hint) if looked.has_object else hint  # Any has a JSON Schema, and object has none
@@ -129,6 +138,14 @@ def _find_reader_once(hint: Any) -> Any:
     return _Reader(_type_text(hint), (Adapted,), {"adapter": adapter})
 
 
+def _has_pydantic_terms(hint: Any) -> bool:
+    """Return whether an annotation has terms that only pydantic knows, such as a Field or a Discriminator."""
+    if typing.get_origin(hint) is not typing.Annotated:
+        return False
+    modules = (type(term).__module__.partition(".")[0] for term in hint.__metadata__)
+    return any(module in ("pydantic", "pydantic_core", "annotated_types") for module in modules)
+
+
 def _rebuild(hint: Any) -> Any:
     """Return a union, or a generic type such as a list, of readers of its parts; None where there is no such type."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
@@ -138,6 +155,9 @@ def _rebuild(hint: Any) -> Any:
     if any(isinstance(reader, _Refused) for reader in readers):
         return None
     if origin in (typing.Union, UnionType):
+        union: Any = typing.Union[tuple(readers)]  # noqa: UP007 - made at run time
+        if not isinstance(_look(union), _Refused):
+            return union
         return _Reader(_type_text(hint), (Either,), {"members": tuple(readers)})
     if origin is collections.abc.Iterable:
         origin = list
@@ -185,6 +205,8 @@ class Either(metaclass=_Reader):
         text = canonicalize(value)
         fitting = [(made, encode(made, "value")) for made in cls._convert_members(text)]
         exact = [made for made, again in fitting if again == text]
+        if any(type(made) in SCALARS for made in exact):
+            return value  # a text that is a moment, too, is a text
         if len({type(made) for made in exact}) > 1:
             names = " and ".join(sorted(type(made).__name__ for made in exact))
             raise ValueError(f"fits {names}: give each a tag, as in class {type(exact[0]).__name__}(Struct, tag=True)")

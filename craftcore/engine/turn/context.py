@@ -117,7 +117,7 @@ class RecordedCalls:
         this attempt, with that policy's waits, and a crash keeps the count; without one, its failure is the turn's.
         `timeout`: of each try of an async function or a process; after it, TimeoutError.
         `on_change="rerun"`: other arguments than those on record run it again. "keep": the recorded result is returned.
-        That is for arguments that are never the same twice, such as a moment or an object of a framework.
+        Use that for arguments that are never the same twice, such as a moment or an object of a framework.
         Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; WorkerDied;
         what `fn` raises. A crash between the function's end and the commit of its result runs it again.
         """
