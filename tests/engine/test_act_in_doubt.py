@@ -9,6 +9,7 @@ import pytest
 
 from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
+from craftcore.activities.store import ActivityStore
 from craftcore.errors import ActivityUnknown, NotFound, StateRefused
 from tests.support.acts import Gate, HeldBatch, Provider, activity_events, decisions, ledger, questions, statuses
 from tests.support.engine_harness import Lab, lab, settings
@@ -125,7 +126,7 @@ async def test_decision_between_the_unknown_result_and_the_question_is_applied(t
     app, provider = App(), Provider(LOST)
     turn = paying_turn(app, provider)
     async with lab(app, tmp_path) as harness:
-        held = HeldBatch(harness, monkeypatch, "find")
+        held = HeldBatch(harness, monkeypatch, "get", owner=ActivityStore)
         task = await begin(harness, turn)
         await held.inside()
         async with anyio.create_task_group() as group:

@@ -11,7 +11,6 @@ import pytest
 
 from craftcore import Call
 from craftcore.engine.turn.sqlite_journal import SqliteJournal
-from craftcore.storage.transaction import Transaction
 from tests.support.engine_harness import Lab
 from tests.support.processes import PATIENCE
 
@@ -106,19 +105,22 @@ def event_payload(row: dict[str, Any]) -> Any:
 
 
 class HeldBatch:
-    """A hold of the writer before the flush of the batch in which a rule of the ledger runs for the nth time."""
+    """A hold of the writer before the flush of the batch in which a rule of the ledger runs for the nth time. `owner`:
+    the class that has the rule; None: it is one of the journal's."""
 
-    def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
+    def __init__(
+        self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1, owner: type | None = None
+    ) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
         remaining = nth
         journal = it.engine._runner._services.journal
         assert isinstance(journal, SqliteJournal)
-        acts = journal._acts
+        acts = owner or journal._acts
         work = getattr(acts, rule)
 
-        def held(tx: Transaction, *args: Any) -> Any:
+        def held(*args: Any) -> Any:
             nonlocal remaining
-            answer = work(tx, *args)
+            answer = work(*args)
             remaining -= 1
             if remaining == 0:
                 self._inside.set()

@@ -294,7 +294,6 @@ async def test_signal_and_restart_continue_a_task_turn_by_turn():
 
 
 async def test_lab_refuses_ambiguous_calls_and_a_busy_engine(monkeypatch):
-    monkeypatch.setattr(lab_life, "BUSY_SECONDS", 0.2)
     app = a_shop()
 
     @app.workflow("hangs")
@@ -313,5 +312,6 @@ async def test_lab_refuses_ambiguous_calls_and_a_busy_engine(monkeypatch):
         with pytest.raises(InvalidInput, match="advance: duration -1 must be"):
             await lab.advance(-1)
         await lab.emit("hangs")
+        monkeypatch.setattr(lab_life, "BUSY_SECONDS", 0.2)
         with pytest.raises(TimeoutError, match=r"still busy after 0.2 s of real time; it runs hangs"):
             await lab.run_until_idle()
