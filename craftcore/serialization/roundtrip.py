@@ -16,13 +16,14 @@ from craftcore.serialization.untrusted import type_name
 
 
 def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
-    """Return the canonical text of a value, and the value as that text will bring it back: what is returned the first
-    time equals what is returned from the record. Raises InvalidInput as `encode` and `decode` do, and for a value that
-    would come back as one of another class."""
+    """Return the canonical text of a value, and the value as that text brings it back.
+
+    Raises InvalidInput as `encode` and `decode` do, and for a value that would come back as one of another class.
+    """
     text = encode(value, where)
     kind = type(value)
-    is_the_same = kind is not str or "\\ud" not in text  # two halves of a surrogate pair come back as one character
-    if is_the_same and kind in SCALARS and (type_ is Any or type_ is kind):
+    has_surrogates = kind is str and "\\ud" in text  # the two halves of a pair come back as one character
+    if not has_surrogates and kind in SCALARS and (type_ is Any or type_ is kind):
         return text, value
     back = decode(text, type_, where)
     if type_ is not Any and not is_read_by_msgspec(type_):
