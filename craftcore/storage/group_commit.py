@@ -31,11 +31,13 @@ from craftcore.storage.write_pacer import LockWait
 log = get_logger(__name__)
 
 UNDER_ENGINE = "under the running engine, which ends. Nothing was written. Find out which program did that"
+"""The end of the message of a file that was replaced: when, the outcome of the write, and what to do."""
 
 SLOW_SECONDS = 1.0
-"""A flush that takes longer is slow: a disk takes milliseconds."""
+"""A flush that takes longer is slow, since a sound disk needs milliseconds."""
 
 RECENT_SECONDS = 60.0
+"""How long the longest flush is remembered."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -54,14 +56,52 @@ class WorkItem:
 
 
 After = Callable[[], object]
+"""A function that is called after the callers have their answers."""
+
 Before = dict[Callable[[Any], object], Any]
+"""Functions that are called once before the answers of a commit, each with its last value."""
 
 WorkGroup = list[WorkItem]
 """Items that run together: a single one, or several of the same work."""
 
 
+class FlushTimes:
+    """Measures flushes on the writer's thread; `longest` is read on any."""
+
+    def __init__(self) -> None:
+        self._began: float | None = None
+        self._longest = 0.0
+        self._longest_at = 0.0
+
+    def begin(self) -> None:
+        """Note that a flush begins."""
+        self._began = time.monotonic()
+
+    def end(self) -> float:
+        """Note the end of a flush, successful or not. Return how many seconds it took."""
+        assert self._began is not None, "no flush has begun"
+        now = time.monotonic()
+        seconds, self._began = now - self._began, None
+        if seconds >= self.longest:
+            self._longest, self._longest_at = seconds, now
+        return seconds
+
+    @property
+    def longest(self) -> float:
+        """Seconds of the longest flush of the last RECENT_SECONDS, including one that has not ended yet."""
+        now, began = time.monotonic(), self._began
+        recent = self._longest if now - self._longest_at < RECENT_SECONDS else 0.0
+        return recent if began is None else max(recent, now - began)
+
+    @property
+    def is_slow(self) -> bool:
+        """True when a recent flush took longer than SLOW_SECONDS."""
+        return self.longest > SLOW_SECONDS
+
+
 class GroupCommit:
-    """The connections of the writer. All methods run on its thread, but for `connect` and `close`.
+    """Commits batches of items, on the connections of the writer. All methods run on its thread, but for `connect` and
+    `close`.
 
     `full`: the last commit found the disk full. `commits` and `items` count the commits and their items.
     `on_flushed(items, seconds)` is among the calls that each commit returns.
@@ -106,11 +146,11 @@ class GroupCommit:
     def run(self, batch: list[WorkItem]) -> list[After]:
         """Run and flush a batch. Return what to call after the commit.
 
-        Raises when nothing was committed, or that is unknown. The transaction is rolled back then.
+        Raises when nothing was committed, or when that is unknown. The transaction is rolled back then.
         """
         try:
             connection = self.user_sql.connection() if batch[0].is_separate else self.connection
-        except StorageError as error:  # no second connection can be had: the first still serves the others
+        except StorageError as error:  # the second connection cannot be opened; the first still serves the others
             batch[0].error = error
             return []
         try:
@@ -141,7 +181,7 @@ class GroupCommit:
                 self.items += len(batch)
                 self.full = False
                 self._checkpoints.note_commit(has_changes=connection.total_changes() != changes)
-                _call_each(before)
+                _call_before_answers(before)
                 return after
             if not again:
                 return []
@@ -160,8 +200,8 @@ class GroupCommit:
         return seconds
 
 
-def _call_each(before: Before) -> None:
-    """Call what was to be called before the answers. The commit stays, whatever these raise."""
+def _call_before_answers(before: Before) -> None:
+    """Call each function with its value. The commit stays, whatever they raise."""
     for fn, value in before.items():
         try:
             fn(value)
@@ -187,10 +227,10 @@ def group_items(batch: list[WorkItem]) -> list[WorkGroup]:
 def run_groups(
     connection: apsw.Connection, database: Database, groups: list[WorkGroup], before: Before, after: list[After]
 ) -> list[WorkGroup]:
-    """Run every group. The returned groups must run again: the transaction was ended by SQLite during one of them, or
-    here because the single group failed.
+    """Run every group. Return the groups that must run again, because their transaction was rolled back: by SQLite
+    during one of them, or here because the single group failed.
 
-    Raises StorageFull when SQLite ended it for want of space, which the others would not find either.
+    Raises StorageFull when SQLite rolled it back because the disk is full, since the other groups would fail, too.
     """
     completed: list[WorkGroup] = []
     queue = deque(groups)
@@ -210,7 +250,7 @@ def run_groups(
             return [*completed, *queue]
         if error is not None and is_alone:
             connection.execute("ROLLBACK")
-            return [*queue]
+            return list(queue)
     return []
 
 
@@ -222,8 +262,11 @@ def _run_group(
     after: list[After],
     is_alone: bool,
 ) -> BaseException | None:
-    """Run the items of one group and keep their answers. An error: all of it was undone, or is to be undone with the
-    transaction when the group `is_alone`."""
+    """Run the items of one group, and set their answers. Return None, or the error that the work raised.
+
+    After an error the writes of the group are undone. Those of a group that `is_alone` in its transaction are not yet:
+    the caller rolls the transaction back.
+    """
     tx = Transaction(connection, database.clock.now())
     work, is_grouped = group[0].work, group[0].is_grouped
     if not is_alone:
@@ -234,19 +277,17 @@ def _run_group(
             assert len(results) == len(group), (work, len(results), len(group))
         else:
             results = (work(tx, *group[0].args),)
-    except BaseException as error:  # SystemExit, too: it is its caller who wants to end, not the writer
+    except BaseException as error:  # SystemExit, too, which ends the caller and not the writer
         release_frames(error)  # a statement left half-way there would keep the others from committing
         if connection.in_transaction and not is_alone:
             connection.execute("ROLLBACK TO work_group")
             connection.execute("RELEASE work_group")
-        return (
-            translate(cast(apsw.Error, error), database.path, connection)
-            if safe_isinstance(error, apsw.Error)
-            else error
-        )
+        if safe_isinstance(error, apsw.Error):
+            return translate(cast(apsw.Error, error), database.path, connection)
+        return error
     if not is_alone:
         connection.execute("RELEASE work_group")
-    elif not connection.in_transaction:  # the work hid that, and would run again and again
+    elif not connection.in_transaction:  # the work caught that error; without one here it would run again and again
         raise StorageError(f"{database.path}: a statement ended the transaction, and its work went on")
     for item, result in zip(group, results, strict=True):
         if is_grouped and isinstance(result, Exception):
@@ -256,37 +297,3 @@ def _run_group(
     before.update(tx.before)
     after.extend(tx.after)
     return None
-
-
-class FlushTimes:
-    """Measures flushes on the writer's thread; `longest` is read on any."""
-
-    def __init__(self) -> None:
-        self._began: float | None = None
-        self._longest = 0.0
-        self._longest_at = 0.0
-
-    def begin(self) -> None:
-        """Note that a flush begins."""
-        self._began = time.monotonic()
-
-    def end(self) -> float:
-        """Note the end of a flush, successful or not. Return how many seconds it took."""
-        assert self._began is not None, "no flush has begun"
-        now = time.monotonic()
-        seconds, self._began = now - self._began, None
-        if seconds >= self.longest:
-            self._longest, self._longest_at = seconds, now
-        return seconds
-
-    @property
-    def longest(self) -> float:
-        """Seconds of the longest flush of the last minute, the one on its way included."""
-        now, began = time.monotonic(), self._began
-        recent = self._longest if now - self._longest_at < RECENT_SECONDS else 0.0
-        return recent if began is None else max(recent, now - began)
-
-    @property
-    def is_slow(self) -> bool:
-        """True when a flush takes longer than it should."""
-        return self.longest > SLOW_SECONDS
