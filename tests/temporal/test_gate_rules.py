@@ -243,7 +243,7 @@ def test_holder_is_unsure_after_two_checks_unless_found_alive():
     assert list_passed(state) == ["a"]
     assert gate_rules.list_unsure(state) == []
     assert gate_rules.list_unsure(state) == ["a"]
-    gate_rules.keep(state, "a")
+    gate_rules.note_alive(state, "a")
     assert gate_rules.list_unsure(state) == []
 
 

@@ -107,7 +107,7 @@ class GateWorkflow:
                 gate_rules.forget(self._state, holder, workflow.time())
                 self._has_changed = True
             else:
-                gate_rules.keep(self._state, holder)
+                gate_rules.note_alive(self._state, holder)
 
     def _note_signal(self) -> None:
         self._signals += 1

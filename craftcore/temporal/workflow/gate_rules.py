@@ -1,9 +1,10 @@
 """The rules of a gate, over its state in memory: who comes next, and who may pass.
 
     announced ──enter──▶ waits ──pass──▶ holds a place ──leave──▶ gone
-        └ withdrawn, or its task is not there: skipped
+        └ withdrawn, or no task is found at a check: dropped
 
-Nothing here compares with the time: a token comes back by `return_token`, and a check by `list_unsure`.
+A token is the right to one start within the seconds of a rate. No rule here compares moments: the workflow of the gate
+calls `return_token` when the oldest start is that old, and `list_unsure` at each check.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from craftcore.temporal.workflow.gate_messages import (
     Place,
     Ticket,
 )
+
+FIRST_PRIORITY = -1
+"""The priority of a ticket that comes before all others. The priorities of triggers are not negative."""
 
 WAITING_MAX = 20_000
 """Tickets of one gate. A task that finds it full asks again later, and its order is lost."""
@@ -35,7 +39,7 @@ def announce(state: GateState, call: Announcement) -> None:
     ticket = Ticket(
         number=_take_number(state),
         entry=0,
-        priority=-1 if call.is_first else call.priority,
+        priority=FIRST_PRIORITY if call.is_first else call.priority,
         source=call.source,
         mark=call.mark,
         supersedes=call.supersedes,
@@ -60,13 +64,13 @@ def enter(state: GateState, call: EnterCall, now: float) -> None:
     if call.gone is not None:
         state.live.pop(call.gone, None)
     place, ticket = state.places.get(call.holder), state.tickets.get(call.holder)
-    if place is not None and place.run != call.run:  # of a task that has ended: its key is in use again
+    if place is not None and place.run != call.run:  # the task of the place has ended, and its dedup key is used again
         forget(state, call.holder, now)
         place = ticket = None
     if place is not None:
         if place.entry >= call.entry:
             return
-        _count_start(state, place, now)  # it may have started, and died before it reported it
+        _count_start(state, place, now)  # that entry may have started, and its worker died before the report
     if ticket is None:
         if len(state.tickets) >= WAITING_MAX and place is None:
             return
@@ -74,7 +78,7 @@ def enter(state: GateState, call: EnterCall, now: float) -> None:
         state.tickets[call.holder] = ticket
     if ticket.is_later:
         ticket.number, ticket.is_later = _take_number(state), False
-    if ticket.priority >= 0:
+    if ticket.priority != FIRST_PRIORITY:
         ticket.priority = call.priority
     ticket.run, ticket.entry, ticket.is_message = call.run, call.entry, call.is_message
     ticket.was_inside = not call.is_first
@@ -84,7 +88,7 @@ def enter(state: GateState, call: EnterCall, now: float) -> None:
 
 
 def note_start(state: GateState, holder: str, entry: int, now: float) -> None:
-    """Count the start of an entry from now on, not from its pass."""
+    """Count the start of an entry from this moment on, and not from the moment at which it passed."""
     place = state.places.get(holder)
     if place is not None and place.entry == entry:
         _count_start(state, place, now)
@@ -100,7 +104,7 @@ def leave(state: GateState, call: LeaveCall, now: float) -> None:
 
 
 def forget(state: GateState, holder: str, now: float, *, is_dead: bool = True) -> None:
-    """Drop all that is kept of a task, beside that it lives."""
+    """Drop the place and the ticket of a task. With `is_dead`, forget that it is a live task, too."""
     if (place := state.places.pop(holder, None)) is not None:
         _count_start(state, place, now)
     _drop_ticket(state, holder)
@@ -120,12 +124,12 @@ def let_pass(state: GateState) -> list[tuple[str, Passed]]:
         if ticket.superseded_by is not None and ticket.entry:
             answers.append((holder, _answer(state, ticket, superseded_by=ticket.superseded_by)))
             del state.tickets[holder]
-    while (holder_next := _find_next(state)) is not None:
-        ticket = state.tickets.pop(holder_next)
+    while (next_holder := _find_next(state)) is not None:
+        ticket = state.tickets.pop(next_holder)
         has_token = state.limit.rate_count is not None
-        state.places[holder_next] = Place(run=ticket.run, entry=ticket.entry, has_token=has_token)
-        live = _find_live(state, holder_next) if ticket.is_message else None
-        answers.append((holder_next, _answer(state, ticket, live=live)))
+        state.places[next_holder] = Place(run=ticket.run, entry=ticket.entry, has_token=has_token)
+        live = _find_live(state, next_holder) if ticket.is_message else None
+        answers.append((next_holder, _answer(state, ticket, live=live)))
     return answers
 
 
@@ -135,12 +139,16 @@ def is_empty(state: GateState) -> bool:
 
 
 def list_remembered(state: GateState) -> list[str]:
-    """Return those that an empty gate remembers: the live tasks of the session, and what is due later."""
+    """Return the holders that an empty gate remembers: the live tasks of the session, and the tickets of what is due
+    later."""
     return [*state.live, *state.tickets]
 
 
 def list_unsure(state: GateState) -> list[str]:
-    """Return those that have held a place, or announced themselves, since before the last call of this function."""
+    """Return the holders of places, and of announced tickets, that the call before this one has counted already.
+
+    Their tasks may have died. Each call counts a check of every such holder.
+    """
     unsure = []
     for holder, place in state.places.items():
         place.checks += 1
@@ -154,8 +162,8 @@ def list_unsure(state: GateState) -> list[str]:
     return unsure[:UNSURE_MAX]
 
 
-def keep(state: GateState, holder: str) -> None:
-    """Note that a task was found alive."""
+def note_alive(state: GateState, holder: str) -> None:
+    """Note that a task was found alive: its checks are counted from the beginning."""
     for one in (state.places.get(holder), state.tickets.get(holder)):
         if one is not None:
             one.checks = 0
@@ -189,23 +197,24 @@ def _drop_ticket(state: GateState, holder: str) -> None:
 
 
 def _find_next(state: GateState) -> str | None:
-    """Return who may pass now. None: the next one is not there, or finds no place."""
+    """Return the holder that passes next. None: there is no token or no place, or the first ticket is not ready."""
     limit = state.limit
     has_token = limit.rate_count is None or limit.rate_count > _count_tokens(state)
     if not has_token or not state.tickets:
         return None
-    again = [(ticket.number, holder) for holder, ticket in state.tickets.items() if holder in state.places]
-    if again:
-        return min(again)[1]
+    with_place = [(ticket.number, holder) for holder, ticket in state.tickets.items() if holder in state.places]
+    if with_place:
+        return min(with_place)[1]
     if limit.places is not None and len(state.places) >= limit.places:
         return None
-    first = min(
-        ((ticket.priority, ticket.number, holder) for holder, ticket in state.tickets.items() if _is_in_order(ticket)),
-        default=None,
-    )
-    if first is None or state.tickets[first[2]].entry == 0 or state.tickets[first[2]].withheld_for is not None:
+    in_order = [
+        (ticket.priority, ticket.number, holder) for holder, ticket in state.tickets.items() if _is_in_order(ticket)
+    ]
+    if not in_order:
         return None
-    return first[2]
+    *_, holder = min(in_order)
+    ticket = state.tickets[holder]
+    return None if ticket.entry == 0 or ticket.withheld_for is not None else holder
 
 
 def _is_in_order(ticket: Ticket) -> bool:
