@@ -19,7 +19,7 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.temporal.emission import start_of
 from craftcore.temporal.ids import workflow_id_of_key
 from craftcore.temporal.workflow.messages import TaskStart
-from craftcore.temporal.workflow.schedule_messages import ScheduleBook, Started
+from craftcore.temporal.workflow.schedule_messages import OccurrenceStart, ScheduleBook
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
 
@@ -181,9 +181,9 @@ class BookTriggers:
     def cancel(self, tx: Transaction, trigger_id: str, reason: str) -> None:
         raise NotFound(f"no trigger {trigger_id}: an occurrence of a cluster is a task at once")
 
-    def list_started(self) -> list[Started]:
+    def list_started(self) -> list[OccurrenceStart]:
         """Return the tasks to be started, each with its line."""
         return [
-            Started(workflow_id=workflow_id, seq=self._account.find_line(workflow_id), start=start)
+            OccurrenceStart(workflow_id=workflow_id, seq=self._account.find_line(workflow_id), start=start)
             for workflow_id, start in self._started.items()
         ]

@@ -15,17 +15,17 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.ids import task_id_of
-    from craftcore.temporal.workflow import messages  # noqa: F401 - a sandbox finds the types of Started there
+    from craftcore.temporal.workflow import messages  # noqa: F401 - a sandbox finds the types of OccurrenceStart there
     from craftcore.temporal.workflow.commands import ignore_end, seconds_until, start_task
     from craftcore.temporal.workflow.schedule_messages import (
         ACCOUNT_MAX,
         SCHEDULE_ACTIVITY,
         SCHEDULE_WORKFLOW,
+        OccurrenceStart,
         ScheduleAnswer,
         ScheduleBook,
         ScheduleCall,
         ScheduleMove,
-        Started,
     )
 
 MOVES_MAX = 300
@@ -130,7 +130,7 @@ class ScheduleWorkflow:
             book.running.pop(workflow_id, None)
         self._next_at = move.next_at
 
-    async def _start(self, started: Started) -> None:
+    async def _start(self, started: OccurrenceStart) -> None:
         """Start the task of an occurrence. The server refuses a second one of the same occurrence."""
         book, workflow_id = self._book, started.workflow_id
         line = next((line for line in book.lines if line["seq"] == started.seq), {})
@@ -151,7 +151,7 @@ class ScheduleWorkflow:
         for oldest in list(book.running)[:-RUNNING_MAX]:
             del book.running[oldest]
 
-    def _settle(self, placed: dict[str, Any], begun: list[Started]) -> dict[str, Any]:
+    def _settle(self, placed: dict[str, Any], begun: list[OccurrenceStart]) -> dict[str, Any]:
         """Return what became of an occurrence, after its task was started or refused."""
         seq = next((one.seq for one in begun if one.workflow_id == placed["trigger_id"]), None)
         line = next((line for line in self._book.lines if line["seq"] == seq), None)
