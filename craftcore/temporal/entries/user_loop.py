@@ -14,25 +14,27 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 END_SECONDS = 5.0
-"""How long its end is waited for: code that blocks it for good must not keep the worker."""
+"""How long a worker waits for the end of the thread. Code that blocks the thread for good must not keep the worker."""
 
 
 class UserLoop(Generic[V]):
-    """Runs coroutines on a loop of its own while `async with` lasts. `opened` is what its code works with: it is opened
-    and closed there, too."""
+    """Runs coroutines on a loop of its own while `async with` lasts.
+
+    `opening` opens what the coroutines work with. It is entered and left on that loop, too.
+    """
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[V]]) -> None:
         self._opening = opening
         self._opened: Future[V] = Future()
         self._thread = threading.Thread(target=self._run, name="craftcore-user", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._answered_at = time.monotonic()
-        self._is_asked = False
+        self._loop: asyncio.AbstractEventLoop
+        self._stopping: asyncio.Event
+        self._asked_at: float | None = None
+        """When the loop was asked whether it runs. None: it has answered."""
 
     @property
     def opened(self) -> V:
-        """Return what its code works with."""
+        """The value that `opening` made."""
         return self._opened.result()
 
     async def __aenter__(self) -> UserLoop[V]:
@@ -41,28 +43,27 @@ class UserLoop(Generic[V]):
         return self
 
     async def __aexit__(self, *_exit: object) -> None:
-        if self._stopping is not None:
-            self.call_soon(self._stopping.set)
+        self.call_soon(self._stopping.set)
         await asyncio.to_thread(self._thread.join, END_SECONDS)
 
     def start(self, code: Coroutine[Any, Any, T]) -> Future[T]:
-        assert self._loop is not None
+        """Start a coroutine on the loop. Return the future of its result."""
         return asyncio.run_coroutine_threadsafe(code, self._loop)
 
     def call_soon(self, fn: Callable[[], object]) -> None:
-        """Call a function on the loop, as soon as its code lets it."""
-        assert self._loop is not None
+        """Call a function on the loop, as soon as the user's code does not block it."""
         self._loop.call_soon_threadsafe(fn)
 
     def measure_silence(self) -> float:
-        """Return for how long the loop has not answered, and ask it again."""
-        if not self._is_asked:
-            self._is_asked, self._answered_at = True, time.monotonic()
+        """Return for how many seconds the loop has not answered. Ask it again when it has."""
+        asked_at = self._asked_at  # the loop's thread may answer at any time
+        if asked_at is None:
+            asked_at = self._asked_at = time.monotonic()
             self.call_soon(self._answer)
-        return time.monotonic() - self._answered_at
+        return time.monotonic() - asked_at
 
     def _answer(self) -> None:
-        self._is_asked = False
+        self._asked_at = None
 
     def _run(self) -> None:
         with asyncio.Runner() as runner:
