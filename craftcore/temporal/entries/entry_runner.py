@@ -1,4 +1,4 @@
-"""One entry of a turn: the engine's own code runs the user's function, over the journal of the task."""
+"""The run of one entry of a turn, by the code of the engine. Its journal is the history of the task's workflow."""
 
 from __future__ import annotations
 
@@ -48,28 +48,34 @@ STEP_THREADS = 64
 
 
 class ClusterClock(SystemClock):
-    """The time of the cluster at the start of an entry, and what has passed since.
+    """The time of the cluster: `now` at the start of an entry, and the seconds that have passed since.
 
-    The entry may have waited long for a place in a worker. A clock that began with its schedule would be late, and a
-    call would go on after the moment until which its doubt waits. For the same reason it goes on while the machine is
-    suspended, by `machine`.
+    An irreversible call must end before the moment until which its doubt waits, so this clock must not be late. It
+    begins when the entry starts, because the entry may have waited long for a place in a worker. It counts by the boot
+    time of `machine`, which goes on while the machine is suspended.
     """
 
     def __init__(self, now: float, machine: Clock) -> None:
         super().__init__()
         self._machine = machine
-        self._ahead = now - machine.boot_time()
+        self._booted_at = now - machine.boot_time()
 
     def now(self) -> float:
-        return self._ahead + self._machine.boot_time()
+        return self._booted_at + self._machine.boot_time()
+
+
+NO_SCHEDULES = (
+    "ctx.schedules is not there on a cluster: its rows are in a database. Declare the schedule in the app, or use "
+    "craftcore temporal schedule"
+)
 
 
 class NoTables:
-    """The tables of a turn on a cluster: there are none."""
+    """The tables of a turn on a cluster, which has no database: each use is refused."""
 
     @property
     def schedules(self) -> RuntimeSchedules:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
+        raise InvalidInput(NO_SCHEDULES)
 
     async def write_user(
         self, fn: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
@@ -81,10 +87,10 @@ class NoTables:
     async def write_own(
         self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
     ) -> T:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
+        raise InvalidInput(NO_SCHEDULES)
 
     async def read(self, call: Callable[..., T], *args: Any) -> T:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it reads rows of a database")
+        raise InvalidInput(NO_SCHEDULES)
 
 
 class EntryRunner:
@@ -116,79 +122,8 @@ class EntryRunner:
         """The seconds after which interrupted work goes on only after a person agrees."""
         return self._config.tasks.resume_max_age
 
-    async def run(
-        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
-    ) -> EntryEnd:
-        """Run an entry to its end, and log it."""
-        try:
-            end = await self._run_opened(opened, task_queue, given, attempt, clock)
-        except LeaseLost as error:
-            end = self._end_of(given, attempt, Released(reason=error.message), clock.now())
-        if end.move != LIMITED:
-            log_settled(attempt, end, self._config.log.successes)
-        return end
-
-    async def _run_opened(
-        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
-    ) -> EntryEnd:
-        await report_start(
-            self._client, opened.workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None
-        )
-        if opened.mark_begun is not None:
-            await opened.mark_begun()
-        if given.is_paged:
-            given = await fetch_pages(UpdateSender(opened), given)
-        journal = self._open_journal(opened, given, attempt)
-        if not given.task.workflow:
-            task = await choose_workflow(self.app, journal, given.task, attempt)
-            if not isinstance(task, Task):
-                return self._end_of(given, attempt, task, clock.now())
-            if (end := refuse_other_limits(self.app, given, task.workflow, task_queue)) is not None:
-                return end  # it passes those of its workflow first, which is on record now
-            given = replace(given, task=task)
-            attempt.routed = self._route_of(given)
-        attempt.entry = make_entry(self.app, given)
-        outcome = await self._run(journal, attempt, clock, queue_name(self._client.namespace, task_queue))
-        if is_lost(outcome) or opened.has_lost_lease():  # if it is still open, the turn goes on in the next one
-            outcome = Released(reason="no heartbeat was acknowledged in time")
-        return refuse_large(self._end_of(given, attempt, outcome, clock.now()), given)
-
-    def _open_journal(self, opened: OpenEntry, given: EntryStart, attempt: Attempt) -> TemporalJournal:
-        def roll_over() -> None:
-            if isinstance(attempt.turn, Turn):
-                attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
-
-        return TemporalJournal(opened, given.start, roll_over, partial(look_for, self._client))
-
-    async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock, home: str) -> Outcome:
-        settings = self._config.tasks
-        services = TurnServices(
-            journal=journal,
-            tables=NoTables(),
-            actions=self.app.actions,
-            in_flight={},
-            epoch=0,
-            clock=clock,
-            accept=make_accept(self.app, clock, self._config),
-            loop=get_current_loop(),
-            threads=self._step_threads,
-            workers=self._workers,
-            settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
-            bounded=truncate_sent,
-            require_small=require_sendable,
-        )
-        runner = Runner(self.app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
-
-        async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
-            routed = attempt.routed
-            if routed is None or is_lost(failed) or not await journal.fall_back(routed.agents, agent):
-                return None
-            routed = routed._replace(workflow=agent, intent=routed.intent or routed.workflow)
-            return attempt.record._replace(routed=routed, agent_since=clock.now())
-
-        return await Fallback(runner, note, clock).run(attempt)
-
     def make_attempt(self, given: EntryStart) -> Attempt:
+        """Return the attempt of an entry, as the engine keeps one of a claimed trigger."""
         start, task = given.start, given.task
         claim = Claim(
             seq=0,
@@ -214,12 +149,84 @@ class EntryRunner:
         record = Record(given.token, f"exec-{task.id}.{given.token}", given.now, routed, given.now)
         return Attempt(claim, record, routed)
 
+    async def run(
+        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
+    ) -> EntryEnd:
+        """Run an entry to its end, and log its settlement. An entry that waits for a gate has none."""
+        try:
+            end = await self._run_opened(opened, task_queue, given, attempt, clock)
+        except LeaseLost as error:
+            end = self._end_of(given, attempt, Released(reason=error.message), clock.now())
+        if end.move != LIMITED:
+            log_settled(attempt, end, self._config.log.successes)
+        return end
+
+    async def _run_opened(
+        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
+    ) -> EntryEnd:
+        await report_start(
+            self._client, opened.workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None
+        )
+        if opened.mark_begun is not None:
+            await opened.mark_begun()
+        if given.is_paged:
+            given = await fetch_pages(UpdateSender(opened), given)
+        journal = self._open_journal(opened, given, attempt)
+        if not given.task.workflow:
+            task = await choose_workflow(self.app, journal, given.task, attempt)
+            if not isinstance(task, Task):
+                return self._end_of(given, attempt, task, clock.now())
+            if (end := refuse_other_limits(self.app, given, task.workflow, task_queue)) is not None:
+                return end  # an entry with the recorded workflow follows, after it has passed these limits
+            given = replace(given, task=task)
+            attempt.routed = self._route_of(given)
+        attempt.entry = make_entry(self.app, given)
+        outcome = await self._run_agents(journal, attempt, clock, queue_name(self._client.namespace, task_queue))
+        if is_lost(outcome) or opened.has_lost_lease():  # the turn goes on in the next entry
+            outcome = Released(reason="no heartbeat was acknowledged in time")
+        return refuse_large(self._end_of(given, attempt, outcome, clock.now()), given)
+
+    def _open_journal(self, opened: OpenEntry, given: EntryStart, attempt: Attempt) -> TemporalJournal:
+        def roll_over() -> None:
+            if isinstance(attempt.turn, Turn):
+                attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
+
+        return TemporalJournal(opened, given.start, roll_over, partial(look_for, self._client))
+
+    async def _run_agents(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock, home: str) -> Outcome:
+        settings = self._config.tasks
+        services = TurnServices(
+            journal=journal,
+            tables=NoTables(),
+            actions=self.app.actions,
+            in_flight={},
+            epoch=0,
+            clock=clock,
+            accept=make_accept(self.app, clock, self._config),
+            loop=get_current_loop(),
+            threads=self._step_threads,
+            workers=self._workers,
+            settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
+            bounded=truncate_sent,
+            require_small=require_sendable,
+        )
+        runner = Runner(self.app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
+
+        async def note_fallback(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
+            routed = attempt.routed
+            if routed is None or is_lost(failed) or not await journal.fall_back(routed.agents, agent):
+                return None
+            routed = routed._replace(workflow=agent, intent=routed.intent or routed.workflow)
+            return attempt.record._replace(routed=routed, agent_since=clock.now())
+
+        return await Fallback(runner, note_fallback, clock).run(attempt)
+
     def _route_of(self, given: EntryStart) -> Routed:
-        asked = given.task.workflow
-        workflow = self.app.workflows.get(asked)
+        name = given.task.workflow
+        workflow = self.app.workflows.get(name)
         agents = given.task.agents or (() if workflow is None else workflow.agents)
-        agent = given.task.agent or next(iter(agents), asked)
-        return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
+        agent = given.task.agent or next(iter(agents), name)
+        return Routed(agent, "explicit workflow", None if agent == name else name, tuple(agents))
 
     def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
         attempt.outcome = outcome
@@ -249,7 +256,7 @@ class EntryRunner:
 
 
 def make_entry(app: Registry, given: EntryStart) -> Entry | None:
-    """Return the entry of a turn; None: its workflow takes no context, or the app has none of this name."""
+    """Return the entry of a turn. None: it runs without a context, or the app has no workflow of this name."""
     workflow, task = app.workflows.get(given.task.workflow), given.task
     if workflow is None:
         return None
@@ -269,8 +276,10 @@ def make_entry(app: Registry, given: EntryStart) -> Entry | None:
 
 
 def ask_stale(app: Registry, given: EntryStart, max_age: float, now: float) -> EntryEnd | None:
-    """Return the end of an entry whose task was interrupted longer ago than `max_age` seconds: it asks a person. None:
-    it goes on. A workflow without a context has nothing on record, and begins again."""
+    """Return the end of an entry that asks a person, because its task was interrupted more than `max_age` seconds ago.
+
+    None: the entry goes on. A workflow without a context has nothing on record, and begins again.
+    """
     if given.touched_at is None or now - given.touched_at <= max_age or make_entry(app, given) is None:
         return None
     wait = NewWait(
@@ -282,24 +291,24 @@ def ask_stale(app: Registry, given: EntryStart, max_age: float, now: float) -> E
 
 
 async def choose_workflow(app: Registry, journal: TemporalJournal, task: Task, attempt: Attempt) -> Task | Outcome:
-    """Return the task with its workflow, which is on record then, or the outcome of an attempt that has none.
+    """Choose the workflow of a task by its source, or else by the router, and record it.
 
-    The router sees no sessions, and may choose none.
+    Return the task with it, or the outcome of the attempt when none was chosen. The router sees no sessions, and may
+    choose none.
     """
     claim = attempt.claim
     by_source = route_by_source(claim, app.by_source)
     if by_source is not None:
-        route = Route(workflow=by_source.workflow)
+        route: Route | Outcome = Route(workflow=by_source.workflow)
     elif app.router is None:
         return unroutable_failure(claim, None, app.workflows)
     else:
         context = RoutingContext(workflows=tuple(app.workflows), by_source=app.by_source)
-        asked = await router_call.ask(app.router, attempt, context)
-        if not isinstance(asked, Route):
-            return asked
-        route = asked
+        route = await router_call.ask(app.router, attempt, context)
+    if not isinstance(route, Route):
+        return route
     if route.workflow is None or route.session_id is not None:
-        message = "the router chose a session or a task; on a cluster it chooses a workflow only"
+        message = "the router chose a session or a task; on a cluster it must return a Route with a workflow only"
         return Failed(code=ErrorCode.ROUTING_ERROR, message=message, retryable=False)
     if route.workflow not in app.workflows:
         return unroutable_failure(claim, route.workflow, app.workflows)
@@ -308,12 +317,12 @@ async def choose_workflow(app: Registry, journal: TemporalJournal, task: Task, a
 
 
 def is_lost(outcome: Outcome) -> bool:
-    """Return whether an entry ended because it may have been given up."""
+    """Return whether an entry ended because the cluster may have given it up."""
     return isinstance(outcome, Failed) and outcome.code == ErrorCode.LEASE_LOST
 
 
 async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:
-    """Return an entry with all that its turn has on record."""
+    """Return an entry with all that its turn has on record, which is too much for one message."""
     memo, waits, first = dict(given.memo), list(given.waits), 0
     while True:
         page: MemoPage = await updates.query("read_memo", [first], MemoPage)
@@ -326,7 +335,7 @@ async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:
 
 @asynccontextmanager
 async def opening_runner(app: Registry, client: Client, config: Config) -> AsyncIterator[EntryRunner]:
-    """Open what runs the entries of an app on this event loop, and close it."""
+    """Open the runner of the entries of an app on this event loop, and close it."""
     loop = get_current_loop()
     async with (
         WorkerPool(config.daemon.worker_processes) as workers,
