@@ -25,9 +25,9 @@ LONGEST_WAIT = 10 * 366 * 86_400.0
 class Retry(Exception):
     """Raised by user code: try again, not sooner than `after` (seconds or timedelta); the attempt counts.
 
-    None leaves the wait to the workflow's backoff. The record has the `code`. With RATE_LIMIT, `after` is how long the
-    provider wants to be left alone (its Retry-After), and the wait is that. Raises InvalidInput for no code, or one of
-    those that are never tried again; ValueError for no wait.
+    None leaves the wait to the workflow's backoff. The record has the `code`. With RATE_LIMIT, the wait is exactly
+    `after`: the seconds that the provider asks for (its Retry-After). Raises InvalidInput for a code that does not
+    exist or is never tried again, and ValueError for a wait that is not valid.
     """
 
     code: ErrorCode = ErrorCode.AGENT_ERROR
@@ -64,8 +64,8 @@ class Snooze(Exception):
 class Fail(Exception):
     """Raised by user code: it failed, and trying again cannot help. The record has the `code`.
 
-    `expected`: the failure is a result of the business, as "sold out" is. It is FAILED too, but the status stays
-    healthy, and it is not notified. Raises ValueError for a code that is not text.
+    `expected`: the failure is a result of the business, as "sold out" is. The work is FAILED too, but the status of
+    the daemon stays healthy, and no notification is sent. Raises ValueError for a code that is not text.
     """
 
     code: str = ErrorCode.AGENT_ERROR
@@ -86,8 +86,8 @@ class NoEffect(Exception):
     """Raised by an action that knows for certain that nothing happened: it may be called again with the same key.
 
     The attempt fails and is tried again, not sooner than `retry_after` (seconds or timedelta). `code` says why, as in
-    Retry: the connection was refused, the provider is busy, or had enough of us. Returned by a `reconcile` function, it
-    says the same of the calls before. Raises as Retry does.
+    Retry: the connection was refused, or the provider is busy or limits the calls. A `reconcile` function returns it
+    for the calls before. Raises as Retry does.
     """
 
     code: ErrorCode = ErrorCode.AGENT_UNAVAILABLE
@@ -108,10 +108,10 @@ class NoEffect(Exception):
 
 
 def _require_retryable(whose: str, code: object) -> ErrorCode:
-    """Return a code with which something is tried again. Raises InvalidInput."""
+    """Return a code with which work is tried again. Raises InvalidInput for any other; `whose` exception has it."""
     found = find_code(code) if isinstance(code, str) else None
     if found is not None and found.may_be_retried:
         return found
-    there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
+    retryable = ", ".join(each for each in ErrorCode if each.may_be_retried)
     why = "is not an error code" if found is None else "is never tried again: raise Fail with it"
-    raise InvalidInput(f"{whose}(code={show_value(code)}) {why}. Those that are tried again: {there_are}")
+    raise InvalidInput(f"{whose}(code={show_value(code)}) {why}. Those that are tried again: {retryable}")
