@@ -18,8 +18,8 @@ from craftcore.log_format import escape_control
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task
 
-NOT_SAID = "\0"
-"""`--happened` without a reference. No argument of a process can hold this."""
+NO_REFERENCE = "\0"
+"""The value of `--happened` without a reference. No argument of a process can contain this character."""
 
 
 @click.command(
@@ -47,7 +47,7 @@ NOT_SAID = "\0"
 )
 @click.argument("key", metavar="KEY")
 @click.option(
-    "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
+    "--happened", metavar="[REF]", is_flag=False, flag_value=NO_REFERENCE, help="It did; the provider's reference."
 )
 @click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
 @click.option("--give-up", is_flag=True, help="The outcome stays unknown: leave it, and let its task fail.")
@@ -62,11 +62,12 @@ def resolve(
     An UNKNOWN action can be resolved in each of the three ways. A FAILED action, which certainly did not happen, can be
     sent again. The open question about it is answered, and a waiting task goes on. Give one of the three.
     """
-    given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
-    chosen = [decision for decision, is_given in given.items() if is_given]
+    options = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
+    chosen = [decision for decision, is_chosen in options.items() if is_chosen]
     if len(chosen) != 1:
         raise click.UsageError("give one of --happened, --resend and --give-up")
-    [decision], reference = chosen, None if happened == NOT_SAID else happened
+    [decision] = chosen
+    reference = None if happened == NO_REFERENCE else happened
     refuse_bad_text("note", note, NOTE_MAX)
     doubts = open_doubts(session)
     seen = doubts.find_activity(key)
@@ -75,13 +76,13 @@ def resolve(
     if session.json:
         session.out.document({**activity_document(after), "task": task_summary(task)})
     else:
-        say_decided(session, after, decision, task)
+        print_decision(session, after, decision, task)
         if task.status.is_live:
             session.say_without_daemon()
 
 
-def say_decided(session: Session, after: Activity, decision: Decision, task: Task) -> None:
-    """Print the effect of a decision, and the command that lets a failed task come to it again."""
+def print_decision(session: Session, after: Activity, decision: Decision, task: Task) -> None:
+    """Print the effect of a decision, and the command that runs a failed task again, up to its action."""
     session.out.line(decision_result(after, decision, task))
     if again := retry_command(decision, task):
         session.suggest(*again)

@@ -6,7 +6,7 @@ import click
 
 from craftcore.activities.model import Decision
 from craftcore.cli.activity.calls_on_doubts import open_doubts
-from craftcore.cli.activity.resolve import say_decided
+from craftcore.cli.activity.resolve import print_decision
 from craftcore.cli.base import CommandGroup, OnCluster, OperatorCommand
 from craftcore.cli.damaged_list import RowList, print_list, say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
@@ -105,7 +105,7 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
         session.out.document(question_document(answered))
         return
     if about is not None:
-        say_decided(session, about, Decision(choice), task)
+        print_decision(session, about, Decision(choice), task)
     else:
         becomes = "goes on" if task.status.is_live else f"is {task.status}"
         session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
