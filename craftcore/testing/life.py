@@ -14,6 +14,7 @@ import anyio.abc
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
+from craftcore.engine.engine import Engine
 from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action
@@ -27,11 +28,22 @@ from craftcore.testing.virtual_clock import VirtualClock
 from craftcore.testing.world import World
 
 BUSY_SECONDS = 60.0
-"""Seconds of real time that an engine may be busy before a lab gives up."""
+"""Seconds of real time for which an engine may be busy. Then the lab raises TimeoutError."""
+
+
+class Original(NamedTuple):
+    """The functions that the app declares for an action, kept while those of the lab are in their places."""
+
+    fn: Callable[..., Any]
+    is_async: bool
+    reconciler: Callable[..., Any] | None
 
 
 class Life:
-    """An engine that runs as a task of the lab. `is_dead`: it was killed, and nothing that it does counts."""
+    """An engine that runs as a task of the lab.
+
+    `is_dead`: the lab crashed it. Its threads may still run, and their effects do not count.
+    """
 
     def __init__(self, app: App, database: Path, config: Config, clock: VirtualClock, world: World) -> None:
         self.app = app
@@ -43,10 +55,11 @@ class Life:
         self._number = world.life
         self._originals: dict[Action, Original] = {}
         self._scope = anyio.CancelScope()
-        self._ends, self._has_ended = anyio.Event(), anyio.Event()
+        self._engine: Engine
+        self._is_to_end, self._has_ended = anyio.Event(), anyio.Event()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Boot, and run until `stop`. Raises what ends the engine, unless it was killed."""
+        """Boot, and run until `stop`. Raises the error that ends the engine, unless the engine is dead."""
         try:
             with self._scope:
                 async with running(self.app, self._database, self._config, self._clock, held_back=True) as engine:
@@ -54,7 +67,7 @@ class Life:
                     self.replace_actions()
                     engine.begin()
                     task_status.started()
-                    await self._ends.wait()
+                    await self._is_to_end.wait()
         except Exception:
             if not self.is_dead:
                 raise
@@ -64,25 +77,25 @@ class Life:
             self._has_ended.set()
 
     async def stop(self) -> None:
-        """End in order; at once, whatever runs, when it is dead."""
+        """End the engine in order, or at once when it is dead. Wait until it has ended."""
         if self.is_dead:
             self._scope.cancel()
-        self._ends.set()
+        self._is_to_end.set()
         await self._has_ended.wait()
 
     async def wait_until_idle(self) -> None:
         """Run until nothing is left to do at this moment. Raises TimeoutError after BUSY_SECONDS of real time."""
         self._engine.ring(schedules=True)
         with anyio.move_on_after(BUSY_SECONDS):
-            while not self._is_quiet():  # noqa: ASYNC110 - an engine has no event for this
+            while not self._is_idle():  # noqa: ASYNC110 - an engine has no event for this
                 await anyio.sleep(0.0005)
             return
         names = sorted({run.workflow for run in self._engine.consumer.running.values()})
         runs = ", ".join(names) or "nothing"
         raise TimeoutError(f"the engine is still busy after {BUSY_SECONDS:g} s of real time; it runs {runs}")
 
-    def _is_quiet(self) -> bool:
-        """Return whether nothing is left to do but for attempts that sleep in virtual time."""
+    def _is_idle(self) -> bool:
+        """Return whether nothing is left to do at this moment. Attempts that sleep in virtual time do not count."""
         engine, asleep = self._engine, self._clock.sleeping
         if not asleep:
             return engine.is_idle
@@ -90,7 +103,7 @@ class Life:
         return is_drained and len(engine.held_claims) <= asleep and engine.consumer.is_idle_beside(asleep)
 
     def replace_actions(self) -> None:
-        """Let the calls of every action pass through the lab."""
+        """Replace the functions of every action: a provider of the test takes the calls, or their effects are noted."""
         for name, action in list(self.app.actions.items()):
             if action not in self._originals:
                 self._originals[action] = Original(action.fn, action.is_async, action.reconciler)
@@ -104,16 +117,16 @@ class Life:
                 action.fn = self._note_calls(action, fn) if not is_async else self._note_async_calls(action, fn)
 
     def _note_calls(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
+        async def await_and_note(made: Awaitable[Any], call: Call, arguments: Mapping[str, Any]) -> Any:
+            result = await made
+            self._note(action, call, arguments, result)
+            return result
+
         @wraps(fn)
         def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = fn(call, **arguments)
             if is_awaitable(result):
                 return await_and_note(result, call, arguments)
-            self._note(action, call, arguments, result)
-            return result
-
-        async def await_and_note(made: Awaitable[Any], call: Call, arguments: Mapping[str, Any]) -> Any:
-            result = await made
             self._note(action, call, arguments, result)
             return result
 
@@ -129,8 +142,8 @@ class Life:
         return call_and_note
 
     def _note(self, action: Action, call: Call, arguments: Mapping[str, Any], result: Any) -> None:
-        """Note the effect of a function of the app. An idempotent provider behind it drops a second call of a key."""
-        if self.is_dead:  # its thread went on after the crash
+        """Note the effect of a call. An idempotent provider has none for a second call with the same key."""
+        if self.is_dead:  # the thread of the call went on after the crash
             return
         if action.terms.idempotent_provider and any(effect.key == call.key for effect in self._world.effects):
             return
@@ -142,14 +155,6 @@ class Life:
             Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number),
             answer,
         )
-
-
-class Original(NamedTuple):
-    """The functions that an app declares for an action."""
-
-    fn: Callable[..., Any]
-    is_async: bool
-    reconciler: Callable[..., Any] | None
 
 
 async def _look_up(
