@@ -1,4 +1,4 @@
-"""The application: every address of the page, in one table."""
+"""The ASGI application of the web page: all its addresses, in one list of routes."""
 
 from __future__ import annotations
 
@@ -58,27 +58,34 @@ PAGES: tuple[tuple[str, PageFunction], ...] = (
     ("/tasks/{id}", task_page.show_task),
     ("/records/{id}", record_page.show_record),
 )
-"""The pages. Operator actions have theirs in `craftcore.web.actions`."""
+"""The pages, by address. The addresses of operator actions are in `craftcore.web.actions`."""
 
 STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icons.svg": "image/svg+xml"}
+"""The media types of the files that pages use."""
 
 
 def make_app(site: Site) -> ASGIApp:
-    """Return the application of a site, with its gate."""
+    """Return the application of a site, behind the gate that checks each request."""
+    login = _Login(site)
+    actions = ACTIONS.values()
     routes = [
         *(Route(path, site.endpoint(show), methods=["GET"]) for path, show in PAGES),
-        *(Route(one.path, site.endpoint(show_form(one)), methods=["GET"]) for one in ACTIONS.values() if one.has_page),
-        *(Route(one.path, site.endpoint(send_form(one)), methods=["POST"]) for one in ACTIONS.values()),
+        *(
+            Route(action.path, site.endpoint(show_form(action)), methods=["GET"])
+            for action in actions
+            if action.has_page
+        ),
+        *(Route(action.path, site.endpoint(send_form(action)), methods=["POST"]) for action in actions),
         Route("/live", LiveRoute(site).answer, methods=["GET"]),
         Route("/up", _Up(site).answer, methods=["GET"]),
         Route("/static/{name}", answer_static, methods=["GET"]),
-        Route("/login", _Login(site).show, methods=["GET"]),
-        Route("/login", _Login(site).check, methods=["POST"]),
-        Route("/logout", _Login(site).leave, methods=["POST"]),
-        Route("/{path:path}", _MissingPage(site).answer, methods=["GET", "POST"]),
+        Route("/login", login.show, methods=["GET"]),
+        Route("/login", login.check, methods=["POST"]),
+        Route("/logout", login.leave, methods=["POST"]),
+        Route("/{path:path}", site.refuse_address, methods=["GET", "POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={BodyRefused: site.refuse_body})
-    app.router.redirect_slashes = False  # an address that does not begin with a slash is no other one
+    app.router.redirect_slashes = False  # an address without its first slash is missing, and not another one
     return Gate(app, site.people, site.settings, site.door)
 
 
@@ -96,18 +103,8 @@ class _Up:
         return PlainTextResponse("up\n" if is_up else "down\n", 200 if is_up else 503)
 
 
-class _MissingPage:
-    """Any other address."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def answer(self, request: Request) -> Response:
-        return await self._site.run(self._site.draw_error, request.scope["person"], 404, "There is no such page.")
-
-
 class _Login:
-    """`/login` and `/logout`, which set the cookie."""
+    """`/login`, which sets the cookie, and `/logout`, which deletes it."""
 
     def __init__(self, site: Site) -> None:
         self._site = site

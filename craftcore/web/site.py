@@ -104,6 +104,10 @@ class Site:
         assert isinstance(error, BodyRefused)
         return await self.run(self.draw_error, request.scope["person"], error.status, error.why)
 
+    async def refuse_address(self, request: Request) -> Response:
+        """Return the page of an address that does not exist."""
+        return await self.run(self.draw_error, request.scope["person"], 404, "There is no such page.")
+
     async def run(self, function: Callable[..., Response], *args: Any, writes: bool = False) -> Response:
         """Run a function that draws in one of the threads."""
         try:
