@@ -63,10 +63,9 @@ def build_app() -> App:
             await ctx.wait_for("more")
         return Continue(ctx.turn, on="go")
 
-    @app.action("pay", irreversible=True, timeout=0.05)
+    @app.action("pay", irreversible=True)
     async def pay(call: Call) -> str:
-        await anyio.sleep(PATIENCE)
-        return "never"
+        raise ConnectionError("the answer of the provider is lost")
 
     @app.workflow("buy")
     async def buy(ctx: TaskContext) -> str:
