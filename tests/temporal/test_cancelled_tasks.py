@@ -69,11 +69,11 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
     effects: list[str] = []
     scopes: list[anyio.CancelScope] = []
 
-    @app.action("send", irreversible=True, timeout=0.3)
+    @app.action("send", irreversible=True)
     async def send(call: Call) -> None:
         effects.append(call.key)
         scopes[-1].cancel()
-        await anyio.sleep_forever()
+        raise ConnectionError("the answer of the provider is lost")
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> str:
@@ -227,10 +227,10 @@ async def test_result_of_a_child_in_doubt_is_known_at_the_retry_of_its_parent(ap
     ids: list[str] = []
     scopes: list[anyio.CancelScope] = []
 
-    @app.action("send", irreversible=True, timeout=0.3)
+    @app.action("send", irreversible=True)
     async def send(call: Call) -> None:
         scopes[-1].cancel()
-        await anyio.sleep_forever()
+        raise ConnectionError("the answer of the provider is lost")
 
     @app.workflow("child")
     async def child(ctx: TaskContext) -> str:
