@@ -24,7 +24,7 @@ def command_app(folder: Path) -> App:
     app = App(QUEUE)
     app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
 
-    @app.action("send", irreversible=True, timeout=0.5)
+    @app.action("send", irreversible=True)
     async def send(call: Call, what: str) -> str:
         add_line(folder / "sent", call.key)
         if what == "lamp" and len((folder / "sent").read_text().splitlines()) == 1:

@@ -166,10 +166,10 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
 async def test_decision_before_the_question_of_the_turn_ends_the_doubt(app, client):
     calls: list[str] = []
 
-    @app.action("send", irreversible=True, timeout=0.2)
+    @app.action("send", irreversible=True)
     async def send(call: Call) -> None:
         calls.append(call.key)
-        await anyio.sleep_forever()
+        raise ConnectionError("the answer of the provider is lost")
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> object:
@@ -187,9 +187,9 @@ async def test_decision_before_the_question_of_the_turn_ends_the_doubt(app, clie
 
 @pytest.mark.cluster
 async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, connection):
-    @app.action("send", irreversible=True, timeout=0.2)
+    @app.action("send", irreversible=True)
     async def send(call: Call) -> None:
-        await anyio.sleep_forever()
+        raise ConnectionError("the answer of the provider is lost")
 
     @app.workflow("order")
     async def order(ctx: TaskContext) -> None:
