@@ -81,18 +81,18 @@ class AuditFilter:
 class AuditListStore:
     """Reads `audit_log`. Holds nothing."""
 
-    def list_newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
+    def list_newest(self, tx: Reader, limit: int, filter: AuditFilter) -> list[AuditRow]:
         """Return the newest rows, newest first."""
-        if those.subject is None:
-            return self._list_newest(tx, NEWEST, limit, those)
+        if filter.subject is None:
+            return self._list_newest(tx, NEWEST, limit, filter)
         of_each = [
-            self._list_newest(tx, NEWEST_OF, limit, replace(those, subject=one))
-            for one in (those.subject, *those.parts)
+            self._list_newest(tx, NEWEST_OF, limit, replace(filter, subject=subject, parts=()))
+            for subject in (filter.subject, *filter.parts)
         ]
         return list(islice(heapq.merge(*of_each, key=lambda row: -row.seq), limit))
 
-    def _list_newest(self, tx: Reader, sql: str, limit: int, those: AuditFilter) -> list[AuditRow]:
-        rows = tx.fetch_all(sql, **asdict(those), limit=limit)
+    def _list_newest(self, tx: Reader, sql: str, limit: int, filter: AuditFilter) -> list[AuditRow]:
+        rows = tx.fetch_all(sql, **asdict(filter), limit=limit)
         return [AuditRow(**readable_row(row)) for row in rows]
 
     def find_request(self, tx: Reader, name: str, newest: int) -> str | None:
