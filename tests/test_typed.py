@@ -791,6 +791,34 @@ def test_annotation_that_json_cannot_become_is_refused_with_its_place(fn, messag
         assert str(refused.value).startswith(message)
 
 
+class Unhashable:
+    def __hash__(self) -> int:
+        raise RuntimeError("no hash")
+
+    def __call__(self) -> Tag:
+        raise AssertionError("only its signature is read")
+
+
+class Mute(type):
+    def __repr__(cls) -> str:
+        raise RuntimeError("no words")
+
+
+@dataclass
+class Silent(metaclass=Mute):
+    name: str
+
+
+def test_result_of_a_callable_without_a_hash_and_of_a_type_without_a_repr_is_typed():
+    def speak() -> Silent:
+        raise AssertionError("only its signature is read")
+
+    speak.__annotations__["return"] = Silent
+
+    assert return_type(Unhashable()) is Tag
+    assert return_type(speak) is Silent
+
+
 def test_reading_a_return_type_keeps_no_closure_and_no_object():
     desk, argument = Desk(), Desk()
     references = [weakref.ref(desk), weakref.ref(argument)]

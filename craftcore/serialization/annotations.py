@@ -32,7 +32,7 @@ def return_type(fn: Callable[..., Any]) -> Any:
         return Any  # and no entry that keeps a closure alive
     try:
         found = _return_type(fn)
-    except TypeError:  # it cannot be hashed
+    except Exception:  # it cannot be hashed
         found = _return_type.__wrapped__(fn)
     if isinstance(found, _Refused):
         raise TypeError(found.reason)

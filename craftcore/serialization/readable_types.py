@@ -72,7 +72,7 @@ def _look(kind: Any) -> _Readable | _Refused:
     """Return whether `decode` reads a type as it is, however deep what it cannot read lies."""
     try:
         return _look_once(kind)
-    except TypeError:  # it cannot be hashed
+    except Exception:  # it cannot be hashed
         return _look_once.__wrapped__(kind)
 
 
@@ -112,7 +112,7 @@ def _find_reader(hint: Any) -> Any:
     """Return the type to read with, or _Refused."""
     try:
         return _find_reader_once(hint, repr(hint))
-    except TypeError:  # it cannot be hashed
+    except Exception:  # it cannot be hashed, or has no repr
         return _find_reader_once.__wrapped__(hint, "")
 
 
