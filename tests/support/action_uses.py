@@ -113,6 +113,10 @@ USES: dict[str, Use] = {
 }  # fmt: skip
 
 
+NOT_YET = "every 30d"
+"""Its first occurrence is after the test, at any time of the day."""
+
+
 def make_place(path: Path) -> Place:
     """Populate a database at the machine's time, with further subjects for the actions that end one.
 
@@ -122,7 +126,7 @@ def make_place(path: Path) -> Place:
     clock = VirtualClock(now=now - 60, seed=2)
     core = VirtualCore(path, clock)
     for name in ("runs", "skips", "goes"):
-        core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
+        core.do(core.schedules.put, ScheduleSpec(id=name, when=NOT_YET, workflow="nap"), Origin.OPERATOR)
     core.close()
     dead = [Bank(path, clock).pay(NOTHING) for _ in range(4)]
     Bank(path, clock).pay(NoEffect("no route", code="TRANSPORT_ERROR"))
