@@ -5,6 +5,14 @@ library (temporalio 1.35) applies newer events, too, like the end of an activity
 task. The rest of that task is applied after them. A replay gets both at once, with updates first, so the order of
 commands differs, and the workflow never goes on. Here that workflow task is failed once. The server sends it again, and
 the workflow is built from its history. Where the task was of a query, that fails, and the client asks again.
+
+A query also applies the workflow task that another worker has begun, with the moment of its beginning. When that worker
+dies, the task is sent again, perhaps with an update. A workflow in that state looks like one that was built for a
+workflow task. Only an update tells them apart: no query brings one. So a workflow that was built from its history, has
+taken in one workflow task without an update, and was then queried, is built again for its next workflow task.
+
+One case is left. A worker holds a workflow, stands still for longer than the sticky timeout, and wakes with a query,
+while the worker that got the workflow task instead dies in it.
 """
 
 from __future__ import annotations
@@ -22,6 +30,9 @@ from craftcore.temporal.queries import REBUILT
 log = get_logger(__name__)
 
 CHANGES_NOTHING = frozenset({"query_workflow", "remove_from_cache"})
+
+LEGACY = "legacy_query"
+"""The id of a query that comes by itself, and not with a workflow task."""
 
 
 class InstanceAround(WorkflowInstance):
@@ -53,20 +64,35 @@ class ReplayableInstance(InstanceAround):
     def __init__(self, instance: WorkflowInstance) -> None:
         super().__init__(instance)
         self._is_ahead = False
+        self._was_replaying = False
+        self._is_unproven = False
+        """Its last workflow task may have been one that another worker had begun when this one built it for a query."""
         self._taken: tuple[int, int, int] | None = None
         """The length of the history and the moment of the workflow task that were taken in last."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Return the commands that follow from new jobs, or a failure of the workflow task."""
-        if all(job.WhichOneof("variant") in CHANGES_NOTHING for job in act.jobs):
+        kinds = {job.WhichOneof("variant") for job in act.jobs}
+        if kinds <= CHANGES_NOTHING:
+            if any(job.query_workflow.query_id == LEGACY for job in act.jobs):
+                self._is_ahead = self._is_ahead or self._is_unproven
             return super().activate(act)
         if self._is_ahead:
             return self._refuse(act)
-        taken = act.history_length, act.timestamp.seconds, act.timestamp.nanos
-        # Each workflow task has a moment of its own. More events at the moment of the last one are of no task yet.
-        self._is_ahead = self._taken is not None and taken[1:] == self._taken[1:] and taken[0] > self._taken[0]
-        self._taken = taken
+        self._take_in(act, has_update="do_update" in kinds)
         return super().activate(act)
+
+    def _take_in(self, act: WorkflowActivation, *, has_update: bool) -> None:
+        """Decide whether the next jobs of the workflow may follow these."""
+        taken, last = (act.history_length, act.timestamp.seconds, act.timestamp.nanos), self._taken
+        # Each workflow task has a moment of its own. More events at the moment of the last one are of no task yet.
+        is_same = last is not None and taken[1:] == last[1:]
+        self._is_ahead = last is not None and is_same and taken[0] > last[0]
+        if has_update:
+            self._is_unproven = False
+        elif not is_same:
+            self._is_unproven = self._was_replaying and not act.is_replaying
+        self._taken, self._was_replaying = taken, act.is_replaying
 
     def _refuse(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         info = self.get_info()

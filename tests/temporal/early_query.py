@@ -1,6 +1,6 @@
 """A workflow that asks a question after an activity, and a worker that is killed before the question.
 
-python -m tests.temporal.early_query ADDRESS TOKEN_FILE
+python -m tests.temporal.early_query ADDRESS TOKEN_FILE [CACHED_WORKFLOWS]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AskingWorkflow:
             raise ValueError("the question is not open")
 
 
-def make_worker(client: Client, runner: WorkflowRunner, token_file: Path) -> Worker:
+def make_worker(client: Client, runner: WorkflowRunner, token_file: Path, **options: int) -> Worker:
     """Return a worker of the workflow. It writes the token of the activity to the file; the test ends the activity."""
 
     @activity.defn(name="work")
@@ -65,13 +65,14 @@ def make_worker(client: Client, runner: WorkflowRunner, token_file: Path) -> Wor
         activities=[work],
         workflow_runner=runner,
         sticky_queue_schedule_to_start_timeout=STICKY,
+        **options,
     )
 
 
-async def main(address: str, token_file: str) -> None:
+async def main(address: str, token_file: str, cached: str = "1000") -> None:
     """Work until the process is killed."""
     client = await Client.connect(address)
-    async with make_worker(client, UnsandboxedWorkflowRunner(), Path(token_file)):
+    async with make_worker(client, UnsandboxedWorkflowRunner(), Path(token_file), max_cached_workflows=int(cached)):
         await asyncio.sleep(600)
 
 
