@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
 from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Reader, Transaction, get_single_result
+from craftcore.storage.user_sql.user_transaction import UserDatabase
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.all_work import CancelledWork, cancel_all
@@ -63,7 +65,8 @@ class Services:
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
-        self.database = database(
+        open_file = partial(
+            database,
             path,
             self.clock,
             synchronous=config.storage.synchronous,
@@ -71,6 +74,8 @@ class Services:
             read_only=read_only,
             vfs=vfs,
         )
+        self.database = open_file()
+        self.user_database = UserDatabase(open_file(statement_cache=0))
         self.triggers = TriggerService(self.clock, read_moment, payload_max_bytes=config.triggers.payload_max_bytes)
         self.claims = ClaimService(
             lease_seconds=config.triggers.lease_seconds,
@@ -208,4 +213,5 @@ class Services:
             return call(reader, *args)
 
     def close(self) -> None:
+        self.user_database.close()
         self.database.close()

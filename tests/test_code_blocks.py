@@ -88,6 +88,7 @@ PROGRAMS = [
     *find_blocks("docs/reference/python-api.md", "python", "App("),
     *find_blocks("docs/reference/python-api.md", "python", "Producer("),
     *find_blocks("docs/how-to/get-notified.md", "python"),
+    *find_blocks("docs/how-to/embed-in-a-program.md", "python"),
     *find_blocks("docs/how-to/schedule-work.md", "python"),
 ]
 FRAGMENTS = find_blocks("docs/reference/python-api.md", "python", "send_invoice")

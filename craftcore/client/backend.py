@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from craftcore.activities.model import Decision
 from craftcore.errors import InvalidInput
@@ -20,6 +20,8 @@ from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.model import Trigger, TriggerSpec
 from craftcore.triggers.start_holds import HoldTarget
 
+T = TypeVar("T")
+
 
 class Capability(StrEnum):
     """A call, or a form of a call, that a backend may lack."""
@@ -30,6 +32,7 @@ class Capability(StrEnum):
     CANCEL_ALL = "cancel_all"
     HOLD = "hold"
     DEAD_LETTERS = "dead_letters"
+    TRANSACTION = "transaction"
 
 
 class Backend(Protocol):
@@ -96,6 +99,8 @@ class Backend(Protocol):
     async def state_of(self, id: str) -> Task | Trigger: ...
 
     async def cancel_work(self, id: str) -> None: ...
+
+    async def transaction(self, fn: Callable[..., T], args: tuple[Any, ...]) -> T: ...
 
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]: ...
 

@@ -54,6 +54,7 @@ class BlockingWorkCalls(BlockingCalls):
     emit = make_blocking(WorkCalls.emit, _wrap_emitted)
     emit_many = make_blocking(WorkCalls.emit_many, _wrap_all_emitted)
     find = make_blocking(WorkCalls.find, _wrap_known)
+    transaction = make_blocking(WorkCalls.transaction)
     cancel = make_blocking(WorkCalls.cancel)
     cancel_all = make_blocking(WorkCalls.cancel_all)
     signal = make_blocking(WorkCalls.signal)

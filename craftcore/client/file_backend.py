@@ -66,6 +66,9 @@ class FileBackend(ABC):
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any: ...
 
     @abstractmethod
+    async def transaction(self, fn: Callable[..., R], args: tuple[Any, ...]) -> R: ...
+
+    @abstractmethod
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]: ...
 
     def find_maker(self) -> str | None:

@@ -91,6 +91,9 @@ class ProducerBackend(FileBackend):
             refuse_unknown(tx, [details["start"].workflow])
         return super().signal_or_start(tx, task_id, event, payload, **details)
 
+    async def transaction(self, fn: Callable[..., R], args: tuple[Any, ...]) -> R:
+        return await self.run(partial(self.services.user_database.commit, fn, args))
+
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         from craftcore.results.result_value import require_result  # its library is not needed to emit
 

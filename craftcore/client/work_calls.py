@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from typing import Any, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, Unpack
 
 from craftcore.activities.model import Decision
 from craftcore.client.backend import Backend
@@ -17,6 +17,8 @@ from craftcore.tasks.model import Question, Task, TaskStatus
 from craftcore.tasks.work_store import FIND_MAX, WorkFilter
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.start_holds import hold_target
+
+T = TypeVar("T")
 
 
 class WorkCalls(ABC):
@@ -81,6 +83,19 @@ class WorkCalls(ABC):
         """The schedules at run time: add, edit, pause, resume, remove, run_now, skip_next, list, get, history and
         preview. Raises InvalidInput while the app does not run."""
         return self._backend.schedules
+
+    async def transaction(self, fn: Callable[..., T], /, *args: Any) -> T:
+        """Run a plain `fn(tx, *args)` that reads and writes tables of your own in this file, in one commit; it is on
+        disk when this returns its result. For code outside of turns: nothing is recorded, and nothing done again.
+
+        Its rules are those of `ctx.transaction`: it reads every table, changes only yours, and has one second. The
+        parameters of `tx.run` and the others are None, numbers, text and bytes.
+
+        Raises OutcomeUnknown: it may be written. All else leaves nothing written: what `fn` raises, TransactionTimeout,
+        StorageFull, StorageBusy, and InvalidInput. InvalidInput is for SQL that is not allowed, an async `fn`, a call in
+        a turn or in such a function, and an App on a foreign event loop.
+        """
+        return await self._backend.transaction(fn, args)
 
     async def cancel(self, trigger_id: str) -> None:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""

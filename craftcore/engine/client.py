@@ -16,7 +16,8 @@ from craftcore.engine.attempt import CURRENT
 from craftcore.engine.consumer import Consumer
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
-from craftcore.errors import OutcomeUnknown
+from craftcore.engine.turn.context import current
+from craftcore.errors import InvalidInput, OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import SPACING_SECONDS, ResultWaits
@@ -136,6 +137,13 @@ class EngineClient(FileBackend):
 
         return await self.commit(write)
 
+    async def transaction(self, fn: Callable[..., R], args: tuple[Any, ...]) -> R:
+        """Commit what a function writes to the user's own tables. Raises InvalidInput in a turn and on another loop."""
+        if current() is not None:
+            raise InvalidInput("in a turn, tables are written by ctx.transaction, which is recorded and not repeated")
+        self._writer.require_loop()
+        return await self._writer.commit_user_sql(fn, args, _return_result)
+
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end of the work, and return its result as `type`; None: as its workflow's return type."""
         limit = timeout_seconds(timeout)
@@ -162,3 +170,7 @@ class EngineClient(FileBackend):
                 return
             await change()
             await anyio.sleep(SPACING_SECONDS)
+
+
+def _return_result(_tx: Transaction, result: R) -> R:
+    return result

@@ -37,6 +37,7 @@ from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.files.second_names import refuse_second_name
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.user_sql.nesting import refuse_nested
 from craftcore.storage.write_pacer import WritePacer, busy_timeout_handler
 
 STEPS_BETWEEN_LOOKS = 10_000
@@ -49,7 +50,8 @@ class Database:
     `synchronous` is "full" or "normal". `busy_timeout` is how long `transaction` waits for the write lock. A connection
     that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing. With
     `read_only` such a connection is refused before anything is opened. `vfs`: SQLite's file system of that name, which
-    takes the path as it is; None: the default one, which resolves links first.
+    takes the path as it is; None: the default one, which resolves links first. `statement_cache`: how many prepared
+    statements a connection keeps.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Database:
         busy_timeout: float = 30.0,
         read_only: bool = False,
         vfs: str | None = None,
+        statement_cache: int = STATEMENT_CACHE,
     ) -> None:
         if str(path) == ":memory:":
             raise InvalidInput(":memory: is not a file, and work must survive its process: give the path of a file")
@@ -71,6 +74,7 @@ class Database:
         self._busy_timeout = busy_timeout
         self._read_only = read_only
         self._vfs = vfs
+        self._statement_cache = statement_cache
         self._lock = threading.RLock()
         self._connection: apsw.Connection | None = None
         self._files: OpenFiles | None = None
@@ -125,7 +129,7 @@ class Database:
         self, *, on_busy: Callable[[int], bool] | None = None, on_wal: Callable[[int], object] | None = None
     ) -> tuple[apsw.Connection, OpenFiles]:
         """Open a connection as `connect` does. Return its files, too. Raises StorageError when one was replaced."""
-        connection = self.connect(on_busy=on_busy, on_wal=on_wal)
+        connection = self.connect(on_busy=on_busy, on_wal=on_wal, statement_cache=self._statement_cache)
         try:
             return connection, OpenFiles.from_connection(self.path)
         except BaseException:
@@ -143,9 +147,10 @@ class Database:
         """Open one IMMEDIATE transaction, which is on disk when the block is left.
 
         An exception in the block rolls everything back. Raises StorageFull or StorageBusy (nothing was written),
-        or OutcomeUnknown (the flush failed).
+        OutcomeUnknown (the flush failed), or InvalidInput within a user's transaction on the same file.
         """
         refuse_inherited(self.path)  # before the lock, which a thread of the parent may have held
+        refuse_nested(self.path)
         with self._lock:
             if self._connection is None or self._files is None:
                 self._connection, self._files = self.connect_and_watch()

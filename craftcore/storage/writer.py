@@ -36,6 +36,7 @@ from craftcore.storage.event_loop import ELSEWHERE, Loop, get_current_loop
 from craftcore.storage.group_commit import After, GroupCommit, WorkItem
 from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
+from craftcore.storage.user_sql.nesting import refuse_nested
 from craftcore.storage.user_sql.user_transaction import require_plain
 from craftcore.storage.write_pacer import LockWait, WritePacer
 
@@ -140,6 +141,7 @@ class Writer:
         interrupted then, Python cannot be, and holds up every other commit until it returns.
         """
         require_plain(user)
+        refuse_nested(self._database.path)
         result: R = await self._submit(
             WorkItem(self.group_commit.user_sql.run, (user, args, record), self._loop.create_waiter(), is_separate=True)
         )

@@ -16,6 +16,7 @@ LACKS: Mapping[Capability, str] = {
         "a cluster has no dead letters: find the failed tasks with craftcore temporal trigger list --status dead, and "
         "retry each"
     ),
+    Capability.TRANSACTION: "a cluster has no tables: write to a database of your own",
 }
 
 COMMANDS: Mapping[str, str] = {

@@ -214,3 +214,6 @@ class ClusterRequests:
 
     async def dead_letters(self, limit: int) -> NoReturn:
         raise make_refusal(self, Capability.DEAD_LETTERS)
+
+    async def transaction(self, fn: object, args: tuple[Any, ...]) -> NoReturn:
+        raise make_refusal(self, Capability.TRANSACTION)

@@ -19,6 +19,14 @@ from tests.backends.conftest import failed_attempts
 
 pytestmark = pytest.mark.anyio
 
+
+def store_photo(tx: Any, photo: bytes) -> bytes:
+    tx.run("CREATE TABLE IF NOT EXISTS photos (id INTEGER PRIMARY KEY, data BLOB NOT NULL) STRICT")
+    tx.run("INSERT INTO photos (data) VALUES (:data)", data=photo)
+    stored: bytes = tx.value("SELECT data FROM photos")
+    return stored
+
+
 VERBS = [name for name, member in vars(WorkCalls).items() if inspect.isfunction(member) and not name.startswith("_")]
 
 
@@ -148,6 +156,7 @@ LACKED: dict[Capability, list[tuple[str, tuple[Any, ...], dict[str, Any]]]] = {
     Capability.CANCEL_ALL: [("cancel_all", ("over",), {})],
     Capability.HOLD: [("hold", (), {"workflow": "add"}), ("release", (), {"workflow": "add"})],
     Capability.DEAD_LETTERS: [("dead_letters", (), {})],
+    Capability.TRANSACTION: [("transaction", (store_photo, b"\x00\xff"), {})],
 }
 
 

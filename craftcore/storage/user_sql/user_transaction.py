@@ -21,6 +21,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.transaction import BulkStatement, Row, Transaction
 from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.user_sql.guard import Guard
+from craftcore.storage.user_sql.nesting import function_running
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,8 +30,9 @@ COROUTINE = "the function of a transaction is a plain one, not async: nothing is
 
 
 class UserTransaction(Transaction):
-    """The transaction that the function of `ctx.transaction` receives. It works within that function only. Every row is
-    read at once: a half-read statement would keep its snapshot into the next transaction."""
+    """The transaction that the function of `ctx.transaction` or `app.transaction` receives. It works within that
+    function only. Every row is read at once: a half-read statement would keep its snapshot into the next transaction.
+    """
 
     __slots__ = ("_guard",)
 
@@ -104,23 +106,62 @@ class UserConnection:
         self, tx: Transaction, user: Callable[..., T], args: tuple[Any, ...], record: Callable[[Transaction, T], R]
     ) -> R:
         """Run `user` guarded and `record` unguarded, in the transaction that `tx` is of; the answer of `record`."""
-        connection = self.connection()
-        with Guard(connection, self._database.clock, self._database.path, self._reserved) as guard:
-            began_in = forks.generation
-            try:
-                result = user(UserTransaction(connection, tx.now, guard), *args)
-            finally:
-                forks.require_not_forked(began_in)
-        if safe_isinstance(result, CoroutineType):
-            cast("CoroutineType[Any, Any, Any]", result).close()
-            raise InvalidInput(COROUTINE)
-        guard.verify()
-        return record(tx, result)
+        return record(tx, run_guarded(self._database, self.connection(), self._reserved, tx.now, user, args))
 
     def close(self, *, as_it_is: bool) -> None:
         """Close the connection, if it was ever opened. `as_it_is` leaves the WAL alone."""
         if self._connection is not None:
             close(self._connection, as_it_is=as_it_is)
+
+
+def run_guarded(
+    database: Database,
+    connection: apsw.Connection,
+    reserved: frozenset[str],
+    now: float,
+    user: Callable[..., T],
+    args: tuple[Any, ...],
+) -> T:
+    """Run `user(tx, *args)` under a guard in the open transaction of the connection. Return its result.
+
+    Raises what it raises, and what forbids the commit of what it did.
+    """
+    with Guard(connection, database.clock, database.path, reserved) as guard, function_running(database.path):
+        began_in = forks.generation
+        try:
+            result = user(UserTransaction(connection, now, guard), *args)
+        finally:
+            forks.require_not_forked(began_in)
+    if safe_isinstance(result, CoroutineType):
+        cast("CoroutineType[Any, Any, Any]", result).close()
+        raise InvalidInput(COROUTINE)
+    guard.verify()
+    return result
+
+
+class UserDatabase:
+    """The file as a program beside the engine opens it for SQL of its own. May be shared by threads.
+
+    `database` is open with no cache of statements: what is prepared under a guard is never used without one.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reserved: frozenset[str] = frozenset()
+
+    def commit(self, user: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """Run `user(tx, *args)` in a transaction, which is on disk when this returns. Return its result.
+
+        Raises what it raises, as `Writer.commit_user_sql` does, and as `Database.transaction` does.
+        """
+        require_plain(user)
+        self._reserved = self._reserved or list_reserved_names()
+        with self._database.transaction() as tx:
+            return run_guarded(self._database, tx._connection, self._reserved, tx.now, user, args)
+
+    def close(self) -> None:
+        """Close the connection, if it was ever opened."""
+        self._database.close()
 
 
 def require_plain(user: Callable[..., Any]) -> None:
