@@ -105,7 +105,7 @@ async def ask_beside(address: str, runner: WorkflowRunner, token_file: Path) -> 
         return await handle.fetch_history()
 
 
-both = pytest.mark.parametrize("ask", [ask_early, ask_beside])
+both = pytest.mark.parametrize("ask", [ask_early, pytest.param(ask_beside, marks=pytest.mark.cluster)])
 
 
 async def replay(history: WorkflowHistory) -> Exception | None:
