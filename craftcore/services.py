@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from craftcore.activities.ledger import Ledger
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
-from craftcore.errors import CraftcoreError, InvalidInput, NotFound
+from craftcore.errors import CraftcoreError, InvalidInput, NotFound, StateRefused
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_service import TickService
@@ -26,6 +26,7 @@ from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.all_work import CancelledWork, cancel_all
 from craftcore.tasks.holds import Holds
+from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
@@ -151,9 +152,22 @@ class Services:
         return work
 
     def cancel_work(self, tx: Transaction, id: str, reason: str = "cancelled") -> None:
-        """Cancel the task of this id, or the trigger that has created none. Raises NotFound, or StateRefused when it
-        has ended."""
-        (self.triggers if self.tasks.find(tx, id) is None else self.tasks).cancel(tx, id, reason)
+        """Cancel the task of this id, or the trigger that has created none. Stop the turn that has received a delivered
+        message, or take the message back. Raises NotFound, or StateRefused when it has ended, or has its reply."""
+        messages = MessageStore()
+        id = messages.newest_id(tx, id)
+        task = self.tasks.find(tx, id)
+        if task is not None:
+            if task.reply_json is not None and task.status.is_live:
+                raise StateRefused(
+                    f"{id} has its reply, and its task goes on; nothing was written. To end the task: craftcore task "
+                    f"cancel {id}"
+                )
+            self.tasks.cancel(tx, id, reason)
+        elif (message := messages.find(tx, id)) is not None and message.status in ("UNREAD", "READ"):
+            self.tasks.cancel_message(tx, id, message, reason)
+        else:
+            self.triggers.cancel(tx, id, reason)
 
     def find_work(self, tx: Reader, filter: WorkFilter, limit: int) -> list[str]:
         """Return the ids of the newest work that matches, newest first. Raises InvalidInput for an unknown status."""

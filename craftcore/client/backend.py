@@ -33,6 +33,7 @@ class Capability(StrEnum):
     HOLD = "hold"
     DEAD_LETTERS = "dead_letters"
     TRANSACTION = "transaction"
+    REPLY = "reply"
 
 
 class Backend(Protocol):

@@ -63,7 +63,9 @@ class Handle(Generic[T]):
 
     async def result(self, type: Any = None, *, timeout: Duration | None = None) -> Any:
         """Wait for the end, and return the result as `type`; None: the workflow's return type, or plain JSON values
-        where the workflow is not declared here. The result of a message that was delivered to a live task is None.
+        where the workflow is not declared here. When a turn replied to it with `ctx.reply`, that value is the result at
+        once, as `type` or plain JSON values. The result of a message that a live task received is the reply, or None
+        once the turn that received it has ended without one.
 
         `timeout` in seconds or as a timedelta; None: no limit. Raises TimeoutError when it is over; the work goes on.
         Raises WorkFailed with the code of the failure; NotFound when no row of it is kept.
@@ -78,11 +80,16 @@ class Handle(Generic[T]):
 
     async def cancel(self) -> None:
         """Cancel the work; running code is cancelled at its next await. Raises NotFound, or StateRefused when it has
-        ended."""
+        ended, or has its reply.
+
+        The task of a delivered message is kept: the turn that received the message is stopped, as by `app.stop_turn`. A
+        message that no turn has received is taken back.
+        """
         await self.client.cancel_work(self.id)
 
     def events(self) -> AsyncIterator[WorkUpdate]:
-        """Follow the work: yield it as it is, then after each change of its status, turn or progress, until its end.
+        """Follow the work: yield it as it is, then after each change of its status, turn or progress, until its end or
+        its reply. A message to a live task is the turn that receives it.
 
         Changes in quick succession may be one. Nothing is read while nothing changes. Raises NotFound when no row of it
         is kept, StillWaiting when the engine of this process ends first.

@@ -15,8 +15,6 @@ def require_result(end: WorkResult, type: Any) -> Any:
     """Return the result of ended work, as `type`; None: as plain JSON values. Raises as Handle.result does."""
     if end.failure is not None:
         raise _work_failed(end)
-    if end.delivered_to is not None:
-        return None
     if end.result_json is None:
         raise NotFound(f"the result of {end.id} is not kept any more; it ended {end.status}", id=end.id)
     value = decode(end.result_json)

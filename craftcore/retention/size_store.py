@@ -53,7 +53,7 @@ response_hash, prev_hash, record_hash
 """
 TASK = """
 id, workflow, session_id, schedule_id, parent_id, status, reason, state_json, result_json, error_code, error_message,
-trigger_id, agents_json, agent, progress_json
+trigger_id, agents_json, agent, progress_json, reply_json
 """
 ACTIVITY = """
 idem_key, task_id, action, status, reason, policy, args_hash, result_unstored, provider_ref, error_code,
@@ -63,7 +63,7 @@ QUESTION = """
 questions.id, questions.kind, question, options_json, default_json, questions.status, answer, note, answered_by
 """
 WAIT = "id, name, kind, event, status, resolved_by, value_json"
-MAIL = "event, payload_json, trigger_id, sent_by, status"
+MAIL = "event, payload_json, trigger_id, sent_by, status, reply_json, unanswered, emitted_as"
 DECISION = "activity_decisions.decision, reference, note, decided_by"
 
 RECORD_BODY = "envelope_json, response_json"
@@ -124,8 +124,9 @@ OF_TASKS: Statements = (
     _size_statement("tasks", f"seq {GONE}", TASK),
     _size_statement(
         "tasks",
-        f"seq {KEPT} AND (state_json <> 'null' OR coalesce(result_json, error_message, progress_json) IS NOT NULL)",
-        "state_json, result_json, error_message, progress_json",
+        f"seq {KEPT} AND (state_json <> 'null' "
+        "OR coalesce(result_json, error_message, progress_json, reply_json) IS NOT NULL)",
+        "state_json, result_json, error_message, progress_json, reply_json",
         "- octet_length('null')",
     ),
     _size_statement("waits", f"task_seq {FOUND}", WAIT),

@@ -24,6 +24,7 @@ SELECT *
             OR result_json IS NOT NULL
             OR error_message IS NOT NULL
             OR progress_json IS NOT NULL
+            OR reply_json IS NOT NULL
             OR EXISTS (SELECT 1 FROM waits WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM mailbox WHERE task_seq = tasks.seq) AS has_bodies
@@ -61,7 +62,13 @@ CHILDREN = {
 """In the order in which they can go."""
 
 STRIP = """
-UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL, progress_json = NULL WHERE seq = :seq
+UPDATE tasks
+   SET state_json    = 'null',
+       result_json   = NULL,
+       error_message = NULL,
+       progress_json = NULL,
+       reply_json    = NULL
+ WHERE seq = :seq
 """
 
 

@@ -77,10 +77,18 @@ class MailStore:
         rows = tx.fetch_tuples(f"{UNREAD} task_seq IN {given} ORDER BY seq", (canonicalize(list(task_seqs)),))
         return [Mail._make(row) for row in rows]
 
-    def leave(self, tx: Transaction, mail: Mail, status: str) -> None:
-        """Note that the task of a message has ended: it was EMITTED again, or LEFT unread."""
+    def leave(self, tx: Transaction, mail: Mail, emitted_as: str | None) -> None:
+        """Note that the task of a message has ended: it was EMITTED again, by that id, or LEFT unread."""
         tx.run(
-            "UPDATE mailbox SET status = :status WHERE seq = :seq AND status = 'UNREAD'", seq=mail.seq, status=status
+            """
+            UPDATE mailbox
+               SET status     = iif(:new_id IS NULL, 'LEFT', 'EMITTED'),
+                   emitted_as = :new_id
+             WHERE seq = :seq
+               AND status = 'UNREAD'
+            """,
+            seq=mail.seq,
+            new_id=emitted_as,
         )
 
     def leave_all(self, tx: Transaction) -> int:
@@ -90,8 +98,8 @@ class MailStore:
     def give_back(self, tx: Transaction, task_seq: int) -> int:
         """Move messages from LEFT to UNREAD for a task that lives again. Return their number.
 
-        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. A mail
-        whose payload is not JSON any more stays LEFT, too.
+        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. One that was
+        withdrawn, and a mail whose payload is not JSON any more, stay LEFT, too.
         """
         return tx.run(
             """
@@ -99,6 +107,7 @@ class MailStore:
                SET status = 'UNREAD'
              WHERE task_seq = :task_seq
                AND status = 'LEFT'
+               AND unanswered IS NULL
                AND json_valid(payload_json)
                AND NOT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = mailbox.trigger_id)
             """,

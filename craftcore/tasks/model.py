@@ -134,6 +134,8 @@ class Task:
     """1: it is cancelled when the task that started it ends."""
     stopped_turn: int | None = None
     """The turn that a person has stopped; when it ends, the task waits on. None: none since the last retry."""
+    reply_json: str | None = None
+    """The value that its first turn gave to ctx.reply, as JSON; None: none, or it is not kept any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

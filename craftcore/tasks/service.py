@@ -19,6 +19,7 @@ from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.holds import Holds
 from craftcore.tasks.lineage_store import find_first_due, list_ended_with
 from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
+from craftcore.tasks.message_store import Message, MessageStore
 from craftcore.tasks.model import (
     CANCEL,
     TRY_AGAIN,
@@ -70,6 +71,7 @@ class TaskService:
         self._waits = WaitStore()
         self._questions = QuestionStore()
         self._mails = MailStore()
+        self._messages = MessageStore()
         self._early = EarlyMailStore()
 
     def find(self, tx: Reader, task_id: str) -> Task | None:
@@ -197,6 +199,23 @@ class TaskService:
         """
         self._stopping.stop(tx, self._live_task(tx, task_id), reason)
         return self.get(tx, task_id)
+
+    def cancel_message(self, tx: Transaction, trigger_id: str, message: Message, reason: str) -> None:
+        """Stop the turn that has received a message, and keep its task. Take back a message that none has received.
+
+        Raises StateRefused: it has its reply, its turn is over, or nothing could begin another turn.
+        """
+        if message.status == "UNREAD":
+            self._messages.withdraw(tx, message.seq, reason)
+            return
+        task = self._tasks.get_by_seq(tx, message.task_seq)
+        if message.reply_json is not None:
+            raise StateRefused(f"message {trigger_id} has its reply; nothing was written")
+        if not task.status.is_live or task.turn != message.turn:
+            raise StateRefused(
+                f"the turn of task {task.id} that received message {trigger_id} is over; nothing was written"
+            )
+        self._stopping.stop(tx, task, reason)
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
         """Let a FAILED task try its last turn again, with all its attempts. Completed steps are kept, and unread

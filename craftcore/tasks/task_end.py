@@ -76,11 +76,10 @@ class TaskCloser:
         self._questions.withdraw_all(tx, seqs)
         self._acts.ask_at_end(tx, seqs)
         for mail in self._mails.list_left_by(tx, seqs):
-            if self._emit_again(tx, mail):
-                self._mails.leave(tx, mail, "EMITTED")
+            new_id = self._emit_again(tx, mail)
+            self._mails.leave(tx, mail, new_id)
+            if new_id is not None:
                 due_at = tx.now
-            else:
-                self._mails.leave(tx, mail, "LEFT")
         for task in tasks:
             if task.parent_id is not None and self._tell_parents(tx, task):
                 due_at = tx.now
@@ -93,15 +92,14 @@ class TaskCloser:
         """Ask about what is in doubt of a task that had ended before."""
         self._acts.ask_at_end(tx, [task_seq])
 
-    def _emit_again(self, tx: Transaction, mail: Mail) -> bool:
-        """Emit an unread message again. False for a signal, and when its trigger is gone."""
+    def _emit_again(self, tx: Transaction, mail: Mail) -> str | None:
+        """Emit an unread message again, and return its new id. None for a signal, and when its trigger is gone."""
         if mail.trigger_id is None:
-            return False
+            return None
         new_id = self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json)
-        if new_id is None:
-            return False
-        self._restored.mark(tx, mail.trigger_id, new_id, same_id=is_derived(new_id))
-        return True
+        if new_id is not None:
+            self._restored.mark(tx, mail.trigger_id, new_id, same_id=is_derived(new_id))
+        return new_id
 
     def _is_running(self, tx: Transaction, task: Task) -> bool:
         """Return whether its code runs; it is cancelled at its next await."""

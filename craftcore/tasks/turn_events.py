@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from craftcore.clock import Clock
-from craftcore.errors import LeaseLost
+from craftcore.errors import LeaseLost, StateRefused
 from craftcore.executions.event_store import EventStore
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.restored_work import MadeKind, RestoredWork
 from craftcore.storage.transaction import Transaction, get_single_result
+from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
@@ -32,6 +33,7 @@ class TurnRecorder:
         self._records = ExecutionStore()
         self._events = EventStore()
         self._questions = QuestionStore()
+        self._messages = MessageStore()
 
     def record_all(self, tx: Transaction, events: list[NewEvent]) -> list[int | Exception]:
         """Append events to the records of running turns; an answer each: its number there. LeaseLost, and nothing
@@ -91,6 +93,20 @@ class TurnRecorder:
         same_id = emitted.created and row.dedup_key is None and (row.id_given or is_derived(row.id))
         self.mark_made(tx, record, emitted.id, same_id=same_id)
         return emitted
+
+    def reply(
+        self, tx: Transaction, task: Task, wait_seqs: Sequence[int], reply_json: str, event: NewEvent, is_first: bool
+    ) -> None:
+        """Answer what a running turn has received and has not answered, and record it. Raises LeaseLost, or
+        StateRefused when there is nothing to answer. `is_first` False, for a later agent: an earlier one may have
+        replied, and nothing is written then."""
+        self.record(tx, event)
+        answered = self._messages.reply(tx, task.seq, task.turn, wait_seqs, reply_json)
+        if not answered and is_first:
+            raise StateRefused(
+                f"turn {task.turn} of task {task.id} has nothing to reply to: what it received has its reply, or it "
+                "was begun by no message"
+            )
 
     def mark_made(
         self, tx: Transaction, event: NewEvent, made_id: str, *, kind: MadeKind = "trigger", same_id: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from craftcore.errors import NotFound, StateRefused
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents
+from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import CONTINUED, MESSAGE, NewWait, Task, WaitKind
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import Advance, TaskStore
@@ -23,6 +24,7 @@ class TurnStopper:
         self._tasks = TaskStore()
         self._waits = WaitStore()
         self._questions = QuestionStore()
+        self._messages = MessageStore()
 
     def stop(self, tx: Transaction, task: Task, reason: str) -> None:
         """Stop the turn of a live task: at once when its code does not run, else at its next await.
@@ -51,6 +53,8 @@ class TurnStopper:
         task = self._tasks.get_by_seq(tx, task_seq)
         if task.stopped_turn != task.turn or (wait := self._next_wait(tx, task)) is None:
             return None
+        received = [wait.seq for wait in self._waits.list_of_turn(tx, task.seq, task.turn)]
+        self._messages.give_up(tx, received, "its turn was stopped")
         self._waits.end_open(tx, task.seq)
         self._questions.withdraw_all(tx, [task.seq])
         self._acts.ask_at_stop(tx, task.seq)

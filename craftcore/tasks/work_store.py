@@ -1,7 +1,7 @@
 """The only SQL of emitted work as a whole: to find it, and how it ended, whichever of its rows is still kept.
 
-The work is the task that has the id of the trigger, over all its turns and waits. Without such a task it is the
-trigger.
+The work is the task that has the id of the trigger, over all its turns and waits, or up to its reply to that trigger.
+For a message to a live task it is the turn that receives it. Else it is the trigger.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound
+from craftcore.errors import CraftcoreError, DatabaseInvalid, ErrorCode, NotFound
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Row
-from craftcore.tasks.lineage_store import task_id_of
+from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger, TriggerStatus
@@ -25,15 +25,34 @@ FIND_MAX = 10_000
 """How much work one search may return."""
 
 ENDED = """
-SELECT asked.value AS id
-  FROM json_each(:ids) AS asked
-  LEFT JOIN tasks ON tasks.id = asked.value
-  LEFT JOIN triggers ON triggers.id = asked.value
- WHERE CASE
-       WHEN tasks.id IS NOT NULL THEN tasks.status NOT IN ('RUNNING', 'WAITING')
+WITH RECURSIVE copies (asked, id) AS (
+    SELECT value, value
+      FROM json_each(:ids)
+     UNION
+    SELECT copies.asked, mailbox.emitted_as
+      FROM copies
+      JOIN mailbox ON mailbox.trigger_id = copies.id
+     WHERE mailbox.emitted_as IS NOT NULL
+)
+SELECT copies.asked, copies.id
+  FROM copies
+  LEFT JOIN mailbox ON mailbox.seq = (SELECT max(seq) FROM mailbox WHERE trigger_id = copies.id)
+  LEFT JOIN waits ON waits.seq = mailbox.wait_seq
+  LEFT JOIN tasks AS reader ON reader.seq = mailbox.task_seq
+  LEFT JOIN tasks ON tasks.id = copies.id
+  LEFT JOIN triggers ON triggers.id = copies.id
+ WHERE mailbox.emitted_as IS NULL
+   AND CASE
+       WHEN tasks.id IS NOT NULL
+       THEN tasks.status NOT IN ('RUNNING', 'WAITING') OR tasks.reply_json IS NOT NULL
+       WHEN mailbox.status = 'UNREAD'
+       THEN FALSE
+       WHEN mailbox.status = 'READ'
+       THEN mailbox.reply_json IS NOT NULL OR reader.turn > waits.turn OR reader.status NOT IN ('RUNNING', 'WAITING')
        ELSE coalesce(triggers.status NOT IN ('PENDING', 'CLAIMED'), TRUE)
        END
 """
+"""With the id by which each goes on: a message that its task did not read is emitted again."""
 
 
 FIND = """
@@ -55,23 +74,24 @@ SELECT coalesce(tasks.status, triggers.status) AS status,
        coalesce(tasks.reason, triggers.reason) AS reason,
        coalesce(tasks.turn, 0)                 AS turn,
        tasks.progress_json,
-       coalesce(tasks.progress_count, 0)       AS progress_count,
-       coalesce(tasks.status NOT IN ('RUNNING', 'WAITING'), triggers.status NOT IN ('PENDING', 'CLAIMED')) AS is_over
+       coalesce(tasks.progress_count, 0)       AS progress_count
   FROM (SELECT :id AS id) AS asked
-  LEFT JOIN tasks ON tasks.id = asked.id
+  LEFT JOIN tasks ON tasks.id = coalesce(:reader, asked.id)
   LEFT JOIN triggers ON triggers.id = asked.id
  WHERE coalesce(tasks.id, triggers.id) IS NOT NULL
 """
+"""`reader`: the id of the task whose turn has received the message."""
 
 
 class WorkUpdate(NamedTuple):
     """Emitted work at one moment.
 
-    status          of its task, or of the trigger while it has created none
+    status          of its task, or of the trigger while it has created none; of a message, of the task that received it
+                    as long as that turn lasts
     turn            of its task, from 1; 0 without a task
     progress        the newest value that its code gave to ctx.progress; None: none
     progress_count  how many values its code gave
-    is_over         it has ended
+    is_over         it has ended, or has its reply
     """
 
     status: str
@@ -102,8 +122,8 @@ class WorkResult(NamedTuple):
     """The end of emitted work.
 
     workflow      the workflow that ran; None: none did, or its rows are gone
-    result_json   the result; None: it failed, was delivered to a task, or its result is not kept any more
-    failure       None: it succeeded, or was delivered
+    result_json   the result, or the reply; None: it failed, or its result is not kept any more
+    failure       None: it succeeded, or has its reply
     delivered_to  the task that received it as a message; None: it was not delivered
     """
 
@@ -119,18 +139,20 @@ class WorkResult(NamedTuple):
 class WorkStore:
     """Emitted work. Holds nothing; every method runs on the reader it is given."""
 
-    def list_ended(self, tx: Reader, ids: Sequence[str]) -> list[str]:
-        """Return those of these ids that have ended, or of which no row is left."""
-        return [row["id"] for row in tx.fetch_all(ENDED, ids=canonicalize(list(ids)))]
+    def list_ended(self, tx: Reader, ids: Sequence[str]) -> dict[str, str]:
+        """Return those of these ids that have ended, or of which no row is left, each with the id by which it went
+        on."""
+        return {row["asked"]: row["id"] for row in tx.fetch_all(ENDED, ids=canonicalize(list(ids)))}
 
     def update_of(self, tx: Reader, id: str) -> WorkUpdate:
         """Return work as it is now. Raises NotFound when no row of it is left."""
-        row = tx.fetch_one(UPDATE_OF, id=id)
+        goes_on = MessageStore().newest_id(tx, id)
+        row = tx.fetch_one(UPDATE_OF, id=goes_on, reader=_reader_of(tx, goes_on))
         if row is None:
             raise NotFound(f"no trigger or task {id}", id=id)
         progress = row.pop("progress_json")
-        row["is_over"] = bool(row["is_over"])
-        return WorkUpdate(**row, progress=None if progress is None else json.loads(progress))
+        is_over = bool(self.list_ended(tx, [id]))
+        return WorkUpdate(**row, progress=None if progress is None else json.loads(progress), is_over=is_over)
 
     def find(self, tx: Reader, those: WorkFilter, limit: int) -> list[str]:
         """Return the ids of the newest work that matches, newest first, as long as its trigger is kept."""
@@ -139,27 +161,54 @@ class WorkStore:
     def find_ends(self, tx: Reader, ids: Sequence[str]) -> dict[str, WorkResult | CraftcoreError]:
         """Return the ends of those of these ids that have ended, or the error for which one cannot be read."""
         ends: dict[str, WorkResult | CraftcoreError] = {}
-        for trigger_id in self.list_ended(tx, ids):
+        for asked, trigger_id in self.list_ended(tx, ids).items():
             try:
-                ends[trigger_id] = self.get(tx, trigger_id)
+                ends[asked] = self.get(tx, trigger_id)._replace(id=asked)
             except CraftcoreError as error:
-                ends[trigger_id] = error
+                ends[asked] = error
         return ends
 
     def get(self, tx: Reader, trigger_id: str) -> WorkResult:
         """Return the end of work that has ended. Raises NotFound when no row of it is left, DatabaseInvalid when what
         is left cannot be read."""
         task = TaskStore().get(tx, trigger_id)
+        if task is not None and task.reply_json is not None:
+            return WorkResult(task.id, None, task.status.value, task.reason, task.reply_json)
         if task is not None:
             return _end_of_task(task)
         trigger = TriggerStore().get(tx, trigger_id)
         if trigger is None or has_next_turn(trigger.status, trigger.reason):  # the task was removed
             return _end_of_records(tx, trigger_id)
         if trigger.reason == "delivered":
-            return WorkResult(
-                trigger_id, None, trigger.status.value, trigger.reason, delivered_to=task_id_of(tx, trigger)
-            )
+            return _end_of_message(tx, trigger)
         return _end_of_trigger(tx, trigger)
+
+
+def _reader_of(tx: Reader, trigger_id: str) -> str | None:
+    """Return the id of the live task whose turn has received this message. None: none has, or its turn is over."""
+    message = MessageStore().find(tx, trigger_id)
+    if message is None or message.turn is None:
+        return None
+    task = TaskStore().get_by_seq(tx, message.task_seq)
+    return task.id if task.status.is_live and task.turn == message.turn else None
+
+
+def _end_of_message(tx: Reader, trigger: Trigger) -> WorkResult:
+    """Return the reply to a message, or the end of the turn that received it."""
+    message = MessageStore().find(tx, trigger.id)
+    if message is None:
+        raise NotFound(f"the reply to message {trigger.id} is not kept any more", id=trigger.id)
+    task = TaskStore().get_by_seq(tx, message.task_seq)
+    end = WorkResult(trigger.id, None, trigger.status.value, trigger.reason, delivered_to=task.id)
+    if message.reply_json is not None:
+        return end._replace(result_json=message.reply_json)
+    if message.turn is None or message.unanswered is not None:
+        why = message.unanswered or "no task has read it"
+        failure = Failure(ErrorCode.WORKFLOW_ABORTED, why)
+        return end._replace(status=TaskStatus.CANCELLED.value, reason=why, failure=failure)
+    if task.status in (TaskStatus.FAILED, TaskStatus.CANCELLED) and task.turn == message.turn:
+        return _end_of_task(task)._replace(id=trigger.id, delivered_to=task.id)
+    return end._replace(result_json="null")
 
 
 def _end_of_task(task: Task) -> WorkResult:

@@ -17,6 +17,10 @@ LACKS: Mapping[Capability, str] = {
         "retry each"
     ),
     Capability.TRANSACTION: "a cluster has no tables: write to a database of your own",
+    Capability.REPLY: (
+        "on a cluster, ctx.reply answers no message: a message ends when it is delivered. Emit each message as a task "
+        "of its own, whose result is the answer"
+    ),
 }
 
 COMMANDS: Mapping[str, str] = {

@@ -63,6 +63,12 @@ def build_app() -> App:
             await ctx.wait_for("more")
         return Continue(ctx.turn, on="go")
 
+    @app.workflow("reply", max_attempts=1)
+    async def reply(ctx: TaskContext, text: str) -> Continue[None]:
+        said = text if ctx.turn == 1 else ctx.received["text"]
+        await ctx.reply(f"{said}?")
+        return Continue(None, on="message")
+
     @app.action("pay", irreversible=True)
     async def pay(call: Call) -> str:
         raise ConnectionError("the answer of the provider is lost")

@@ -188,5 +188,19 @@ async def test_schedules_are_there_or_refused(caller):
     assert (await added if inspect.isawaitable(added) else added).id == "nightly"
 
 
+async def test_message_has_its_reply_or_the_turn_is_refused(caller):
+    emitted = [await caller.make("emit", "reply", {"text": "one"}, source="MESSAGE", session_id="s")]
+    if Capability.REPLY in caller.lacks:
+        with pytest.raises(WorkFailed) as refused:
+            await caller.result(emitted[0].id)
+        assert caller.lacks[Capability.REPLY] in refused.value.message
+        return
+    emitted.append(await caller.make("emit", None, {"text": "two"}, source="MESSAGE", session_id="s"))
+    emitted.append(await caller.make("emit", "reply", {"text": "three"}, source="MESSAGE", session_id="s"))
+
+    assert [await caller.result(work.id) for work in emitted] == ["one?", "two?", "three?"]
+    assert len(await caller.make("tasks", workflow="reply")) == 1
+
+
 def test_capabilities_all_have_a_test():
-    assert {*LACKED, Capability.SCHEDULES} == set(Capability)
+    assert {*LACKED, Capability.SCHEDULES, Capability.REPLY} == set(Capability)

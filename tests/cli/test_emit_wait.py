@@ -1,4 +1,4 @@
-"""`craftcore emit --wait` with tasks: the wait covers all turns of a task, or the delivery of a message."""
+"""`craftcore emit --wait` with tasks: the wait covers all turns of a task, or the turn that receives a message."""
 
 from __future__ import annotations
 
@@ -130,19 +130,37 @@ def test_cancelled_task_exits_4(cli, engine, database):
     assert (ended.code, ended.json["status"], ended.json["reason"]) == (4, "CANCELLED", "cancelled")
 
 
-def test_message_to_a_live_task_ends_the_wait_on_delivery(cli, database, engine):
-    say = ("emit", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
+def test_message_to_a_live_task_prints_its_reply(cli, database, engine):
+    say = ("emit", "replies", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
     chat = json.loads(cli(*say).out)["id"]
     until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
 
     done = cli(*say, "--wait", str(PATIENCE))
     document = cli("--json", *say, "--wait", str(PATIENCE)).json
 
-    assert (done.code, json.loads(done.out)) == (0, {"delivered_to": chat})
-    assert done.err == (
-        f"craftcore: delivered to task {chat}, which goes on by itself. See: craftcore task show {chat}\n"
-    )
+    assert (done.code, json.loads(done.out)) == (0, {"said": "hi"})
+    assert done.err == f"craftcore: delivered to task {chat}. See: craftcore task show {chat}\n"
     assert (document["status"], document["reason"], document["delivered_to"]) == ("DONE", "delivered", chat)
+    assert document["result"] == {"said": "hi"}
+
+
+def test_message_whose_turn_fails_exits_4(cli, database, engine):
+    say = ("emit", "replies", "--source", "MESSAGE", "--session", "s", "--payload")
+    chat = json.loads(cli(*say, '{"text": "hi"}').out)["id"]
+    until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
+
+    failed = cli("--json", *say, '{"text": "fail"}', "--wait", str(PATIENCE))
+
+    assert (failed.code, failed.json["status"], failed.json["delivered_to"]) == (4, "FAILED", chat)
+    assert failed.json["error"]["code"] == "VALIDATION_ERROR"
+
+
+def test_first_message_prints_its_reply_while_the_task_goes_on(cli, engine):
+    say = ("emit", "replies", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
+
+    first = cli("--json", *say, "--wait", str(PATIENCE))
+
+    assert (first.code, first.json["result"], first.json["task_id"]) == (0, {"said": "hi"}, first.json["id"])
 
 
 def test_emit_wait_timeout_shows_the_state_of_the_task(cli, clock, database):

@@ -57,6 +57,14 @@ def an_app() -> App:
         texts = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
         return Done(texts) if "bye" in texts else Continue(texts, on="message")
 
+    @app.workflow("replies")
+    async def replies(ctx: TaskContext, text: str) -> Any:
+        said = text if ctx.turn == 1 else ctx.received["text"]
+        if said == "fail":
+            raise Fail("VALIDATION_ERROR", "it has no answer")
+        await ctx.reply({"said": said})
+        return Continue(None, on="message")
+
     @app.workflow("count")
     async def count(ctx: TaskContext[int], upto: int = 3) -> Any:
         return Continue((ctx.state or 0) + 1) if ctx.turn < upto else ctx.state

@@ -151,8 +151,9 @@ def emit(
     """Accept a trigger for WORKFLOW.
 
     When this returns, it is on disk. Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result
-    instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
-    live task ends when it is delivered: {"delivered_to": the task's id}.
+    instead (with --json both): that of a task when the task has ended, over all its turns and waits. The result of a
+    message to a live task is the reply of the turn that receives it (ctx.reply), else null when that turn is over; with
+    --json also "delivered_to", the task's id.
 
     --at adds the moment in local time, "due_at_local", and its "timezone".
 

@@ -1,4 +1,5 @@
-"""Waiting for the end of what was emitted: of the task, over all its turns and waits; else of the trigger.
+"""Waiting for the end of what was emitted: of the task, over all its turns and waits, or up to its reply; else of the
+trigger. The wait for a message ends with its reply, or with the turn that receives it.
 
 Polled: a reader has no bell of its own.
 """
@@ -15,7 +16,7 @@ from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.text.command_text import paste
 from craftcore.diagnostics.text.question_text import answer_commands, answer_text, question_text
-from craftcore.errors import StillWaiting
+from craftcore.errors import CraftcoreError, StillWaiting
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.facts import get_fact
@@ -23,6 +24,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import QuestionStatus, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.work_store import WorkResult, WorkStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
@@ -48,20 +50,16 @@ def wait_for_end(session: Session, core: Services, document: dict[str, Any], pat
     failed = "error" in document
     if session.json:
         session.out.document(document)
-    elif "delivered_to" in document:
-        click.echo(json.dumps({"delivered_to": document["delivered_to"]}))
     elif not failed:
         click.echo(json.dumps(document["result"]))
     if failed:
         why = document["error"].get("message") or document["error"].get("code") or ""
-        what = "task" if "task_id" in document else "trigger"
+        what = "message" if "delivered_to" in document else "task" if "task_id" in document else "trigger"
         session.out.print_note(
             f"{what} {document['id']} ended {document['status']} ({document['reason']}): {why}".rstrip(" :")
         )
     if (task_id := document.get("delivered_to")) is not None:
-        session.out.print_note(
-            f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}"
-        )
+        session.out.print_note(f"delivered to task {task_id}. See: {hint('task', 'show', task_id)}")
     return WORK_FAILED if failed else 0
 
 
@@ -75,18 +73,20 @@ def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: f
             trigger = TriggerStore().get(reader, trigger_id)
             assert trigger is not None, trigger_id
             task = task_of(reader, trigger)
-            if trigger.reason == "delivered":
-                return _delivery_document(trigger, task)
-            if task is not None and task.id == trigger_id:
-                if not task.status.is_live:
-                    return _task_ended(task)
+            if trigger.reason == "delivered" or (task is not None and task.reply_json is not None):
+                end = WorkStore().find_ends(reader, [trigger_id]).get(trigger_id)
+                if end is not None:
+                    return _reply_document(end, task)
+            elif task is not None and task.id == trigger_id and not task.status.is_live:
+                return _task_ended(task)
+            elif task is None and trigger.status.is_settled:
+                return _trigger_ended(reader, trigger)
+            if task is not None and task.status.is_live:
                 for question in QuestionStore().list_of_task(reader, task.seq):
                     if question.status is QuestionStatus.OPEN and question.id not in said_already:
                         said_already.add(question.id)
                         answer = paste(*session.words(*answer_commands(question)[0][1:]))
                         session.out.print_note(f"it asks, {question_text(question)}. {answer_text(question)}: {answer}")
-            elif trigger.status.is_settled:
-                return _trigger_ended(reader, trigger)
         if time.monotonic() >= deadline:
             raise _wait_error(core, trigger, task)
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
@@ -111,9 +111,18 @@ def _trigger_ended(reader: Reader, trigger: Trigger) -> dict[str, Any]:
     return {**document, "error": error}
 
 
-def _delivery_document(trigger: Trigger, task: Task | None) -> dict[str, Any]:
-    document = {"status": trigger.status.value, "reason": trigger.reason}
-    return {**document, "delivered_to": None if task is None else task.id}
+def _reply_document(end: WorkResult | CraftcoreError, task: Task | None) -> dict[str, Any]:
+    """Return the document of a message, or of a task that has replied to what created it. Raises NotFound."""
+    if isinstance(end, CraftcoreError):
+        raise end
+    document = {"status": end.status, "reason": end.reason}
+    if end.delivered_to is not None:
+        document["delivered_to"] = end.delivered_to
+    elif task is not None:
+        document["task_id"] = task.id
+    if end.failure is not None:
+        return {**document, "error": end.failure._asdict()}
+    return {**document, "result": json_or_text(end.result_json)}
 
 
 def _wait_error(core: Services, trigger: Trigger, task: Task | None) -> StillWaiting:

@@ -13,6 +13,7 @@ from craftcore.engine.turn.act import act
 from craftcore.engine.turn.changed_acts import refuse_done_act
 from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
 from craftcore.engine.turn.questions import check_question
+from craftcore.engine.turn.reply import reply
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
@@ -164,6 +165,20 @@ class RecordedCalls:
         Errors are those of App.signal, and StepConflict.
         """
         return await signal_recorded(self._turn, task_id, event, payload, key)
+
+    @track_await("ctx.reply")
+    async def reply(self, value: Any = None, *, key: str | None = None) -> None:
+        """Answer the message that this turn received: `await handle.result()` of its emitter returns `value`.
+
+        It is on record once, when this returns, however often the turn is entered, and the turn goes on. Several
+        messages that the turn has received without a reply get this one. In the first turn it answers what created the
+        task, and that handle does not wait for the task's end any more. Without a reply the result of a message is
+        None once its turn is over.
+
+        Raises StateRefused when there is nothing left to reply to; StepConflict when a re-entry replies another value;
+        InvalidInput for what is not JSON; PayloadTooLarge.
+        """
+        await reply(self._turn, value, key)
 
     @track_await("ctx.start_child")
     async def start_child(

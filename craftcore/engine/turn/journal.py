@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.tasks.activity_events import ActEnd, NewAct
-from craftcore.tasks.model import NewQuestion, NewTask, Task
+from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
@@ -51,6 +51,14 @@ class Journal(Protocol):
         that the task waited for, or not.
 
         Raises InvalidInput, PayloadTooLarge, NotFound or StateRefused: nothing was sent.
+        """
+
+    async def reply(
+        self, task: Task, waits: Sequence[Wait], reply_json: str, event: NewEvent, *, is_first_agent: bool
+    ) -> None:
+        """Answer what came by these waits of the turn and has no reply, and record it at once.
+
+        Raises StateRefused when there is nothing, and nothing is written; not for a later agent of the turn.
         """
 
     async def begin(self, act: NewAct) -> StartedCall | Activity:

@@ -19,7 +19,7 @@ from craftcore.serialization.untrusted import safe_repr
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, ActivityEvents, NewAct
-from craftcore.tasks.model import NewQuestion, NewTask, Task
+from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
@@ -96,6 +96,15 @@ class SqliteJournal:
         finally:
             self._on_changed()  # as above
         return answer
+
+    async def reply(
+        self, task: Task, waits: Sequence[Wait], reply_json: str, event: NewEvent, *, is_first_agent: bool
+    ) -> None:
+        seqs = [wait.seq for wait in waits]
+        try:
+            await self._commits.commit(self._turn_recorder.reply, task, seqs, reply_json, event, is_first_agent)
+        finally:
+            self._on_changed()  # as above
 
     # Irreversible actions
 

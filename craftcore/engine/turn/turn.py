@@ -26,7 +26,7 @@ from craftcore.registry.action import Action
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
-from craftcore.tasks.model import CONTINUED, Entry, NewWait, Resume, Wait
+from craftcore.tasks.model import CONTINUED, Entry, NewWait, Resume, Wait, WaitKind
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import require_name
@@ -218,6 +218,11 @@ class Turn(TurnState):
     def resolved_wait(self, name: str) -> Wait | None:
         """Return the wait of this turn that is known by that name and is over; None when it has not begun."""
         return self._entry.waits.get(name)
+
+    @property
+    def received_waits(self) -> list[Wait]:
+        """The waits of this turn by which a message may have come before this entry."""
+        return [wait for wait in self._entry.waits.values() if wait.kind in (WaitKind.EVENT, WaitKind.QUESTION)]
 
     def find_alternative(self, name: str) -> Wait | None:
         """Return the wait that came first of those that the turn knows by that name together; None: none came yet."""

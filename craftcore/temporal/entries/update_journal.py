@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
+from craftcore.client.backend import Capability
 from craftcore.errors import CraftcoreError, IdempotencyConflict, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.log import get_logger
 from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
-from craftcore.tasks.model import NewQuestion, NewTask, Task
+from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.temporal.addressee import Addressee
+from craftcore.temporal.cluster_lacks import LACKS
 from craftcore.temporal.emission import find_target, is_kept_forever, make_answer, make_emitted, start_of
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
@@ -132,6 +134,11 @@ class TemporalJournal:
                 if seen.run_id in ("", tried):  # else it has gone on in its next run meanwhile
                     raise
                 tried = seen.run_id
+
+    async def reply(
+        self, task: Task, waits: Sequence[Wait], reply_json: str, event: NewEvent, *, is_first_agent: bool
+    ) -> None:
+        raise InvalidInput(LACKS[Capability.REPLY], capability=Capability.REPLY.value)
 
     # Irreversible actions
 

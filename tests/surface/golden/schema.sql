@@ -44,7 +44,7 @@ CREATE INDEX limit_waits_next ON limit_waits (workflow, key, rank, priority, tri
 CREATE INDEX mailbox_task ON mailbox (task_seq);
 
 -- index mailbox_trigger
-CREATE INDEX mailbox_trigger ON mailbox (trigger_id) WHERE trigger_id IS NOT NULL AND status = 'UNREAD';
+CREATE INDEX mailbox_trigger ON mailbox (trigger_id) WHERE trigger_id IS NOT NULL;
 
 -- index mailbox_unread
 CREATE INDEX mailbox_unread ON mailbox (task_seq, event, seq) WHERE status = 'UNREAD';
@@ -298,7 +298,7 @@ CREATE TABLE mailbox (
     sent_by      TEXT,
     status       TEXT NOT NULL DEFAULT 'UNREAD' CHECK (status IN ('UNREAD', 'READ', 'EMITTED', 'LEFT')),
     wait_seq     INTEGER REFERENCES waits (seq),  -- that it resolved
-    created_at   REAL NOT NULL,
+    created_at   REAL NOT NULL, reply_json TEXT, unanswered TEXT, emitted_as TEXT,
     CHECK ((status = 'READ') = (wait_seq IS NOT NULL))
 ) STRICT;
 
@@ -479,7 +479,7 @@ CREATE TABLE tasks (
     deadline_at   REAL,
     created_at    REAL NOT NULL,
     updated_at    REAL NOT NULL,
-    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0, ends_with_parent INTEGER NOT NULL DEFAULT 0 CHECK (ends_with_parent IN (0, 1)), stopped_turn INTEGER,
+    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0, ends_with_parent INTEGER NOT NULL DEFAULT 0 CHECK (ends_with_parent IN (0, 1)), stopped_turn INTEGER, reply_json TEXT,
     CHECK ((status IN ('DONE', 'FAILED', 'CANCELLED')) = (ended_at IS NOT NULL)),
     CHECK (status <> 'RUNNING' OR trigger_id IS NOT NULL),
     CHECK (status <> 'FAILED' OR error_code IS NOT NULL)
