@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from craftcore.registry.workflow import Rate
     from craftcore.replay_engine import ReplayEngine
     from craftcore.results.handle import BlockingHandle, Handle
+    from craftcore.retention.model import Removed
     from craftcore.schedules.calls import BlockingSchedules, Schedules
     from craftcore.schedules.firing import FiringResult
     from craftcore.schedules.model import CatchUp, Occurrence, Overlap, Schedule
@@ -102,6 +103,7 @@ _NAMES = (
     ("craftcore.registry.workflow", "Rate"),
     ("craftcore.replay_engine", "ReplayEngine"),
     ("craftcore.results.handle", "BlockingHandle Handle"),
+    ("craftcore.retention.model", "Removed"),
     ("craftcore.schedules.calls", "BlockingSchedules Schedules"),
     ("craftcore.schedules.firing", "FiringResult"),
     ("craftcore.schedules.model", "CatchUp Occurrence Overlap Schedule"),
@@ -125,7 +127,7 @@ __all__ = [
     "EngineCrashed", "ErrorCode", "Event", "Fail", "FilterInvalid", "FiringResult", "First", "Handle",
     "IdempotencyConflict", "InvalidInput", "KeyRequired", "LLMRouter", "LeaseLost", "LiveSession", "NoEffect",
     "NotFound", "NotReplayable", "Notification", "Occurrence", "OnUnknown", "OutcomeUnknown", "Overlap",
-    "PayloadTooLarge", "PermissionRefused", "Producer", "Question", "Rate", "ReplayEngine", "ReplayEntry",
+    "PayloadTooLarge", "PermissionRefused", "Producer", "Question", "Rate", "Removed", "ReplayEngine", "ReplayEntry",
     "ReplayHashMismatch", "ReplayResult", "Resume", "Retry", "RetryPolicy", "Route", "RoutedTrigger", "Router",
     "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "Snooze", "StateRefused",
     "StepConflict", "StillWaiting", "StorageBusy", "StorageError", "StorageFull", "Strategy", "Task", "TaskContext",

@@ -92,8 +92,8 @@ class WorkCalls(ABC):
         parameters of `tx.run` and the others are None, numbers, text and bytes.
 
         Raises OutcomeUnknown: it may be written. All else leaves nothing written: what `fn` raises, TransactionTimeout,
-        StorageFull, StorageBusy, and InvalidInput. InvalidInput is for SQL that is not allowed, an async `fn`, a call in
-        a turn or in such a function, and an App on a foreign event loop.
+        StorageFull, StorageBusy, and InvalidInput. InvalidInput is for SQL that is not allowed, an async `fn`, a call
+        in a turn or in such a function, and an App on a foreign event loop.
         """
         return await self._backend.transaction(fn, args)
 

@@ -141,7 +141,7 @@ async def running(
         life.push_async_callback(_end_epoch, core, engine, lock)
         notices = NotificationService(core.triggers, rules)
         loops = (
-            RetentionLoop(core, engine).run,
+            RetentionLoop(core, engine, functions=app.retention_functions).run,
             NotificationLoop(core, engine, rules).run,
             partial(watch_safe_mode, engine, notices),
         )

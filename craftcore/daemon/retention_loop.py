@@ -7,19 +7,28 @@ It continues on a full disk, because it frees space.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from types import CoroutineType
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
 
 from craftcore.engine.engine import Engine
-from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
+from craftcore.errors import DatabaseInvalid, InvalidInput, NotFound, RowInvalid, StorageError, StorageFull
 from craftcore.log import get_logger
+from craftcore.retention.failed_functions import RETENTION_FAILED, RetentionFailure
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
+from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.services import Services
+from craftcore.storage.facts import delete_fact, get_fact, set_fact
 from craftcore.storage.files.file_size import WAL_LONG, give_back, wal_in_use
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.user_sql.user_transaction import COROUTINE, UserSqlFailed, UserTransaction
 
 log = get_logger(__name__)
 
@@ -37,14 +46,61 @@ AHEAD_MAX = 86_400.0
 """Seconds that the wall clock may be ahead of the time that passed since the start: a clock that is set forward by
 a year makes nothing a year older."""
 
+WITH_IDS = frozenset({"triggers", "tasks"})
+"""The steps whose ids functions of the user receive."""
+
+ERROR_MAX = 500
+"""Characters of an error that are kept."""
+
 T = TypeVar("T")
+
+
+class UserFunctions:
+    """The functions of `app.on_retention`. `failed`: one has failed in this pass."""
+
+    def __init__(self, functions: Sequence[Callable[..., object]]) -> None:
+        self._functions = functions
+        self._running = ""
+        self.failed = False
+
+    def __bool__(self) -> bool:
+        return bool(self._functions)
+
+    def call(self, tx: UserTransaction, taken: Taken) -> None:
+        """Call each with what was removed. Nothing removed at all is the end of a pass."""
+        for function in self._functions:
+            self._running = getattr(function, "__qualname__", type(function).__name__)
+            answer = function(tx, taken.ids)
+            if safe_isinstance(answer, CoroutineType):
+                cast("CoroutineType[Any, Any, Any]", answer).close()
+                raise InvalidInput(COROUTINE)
+
+    def note_failure(self, tx: Transaction, why: str, take: Callable[[Transaction], Taken] | None = None) -> Taken:
+        """Remove without the functions, and note which one failed. Return what was removed."""
+        self.failed = True
+        failure = RetentionFailure(function=self._running, error=why[:ERROR_MAX], at=tx.now)
+        set_fact(tx, RETENTION_FAILED, json.dumps(asdict(failure)))
+        tx.after_commit(log.error, "retention.function_failed", function=failure.function, error=failure.error)
+        return Taken() if take is None else take(tx)
+
+    def forget_failure(self, tx: Transaction) -> Taken:
+        """Forget the failure of an earlier pass, unless this one had another."""
+        if not self.failed and get_fact(tx, RETENTION_FAILED) is not None:
+            delete_fact(tx, RETENTION_FAILED)
+        return Taken()
 
 
 class RetentionLoop:
     """The loop of one engine. `passes`: how many are over; `pinned`: the WAL was too long at the last look."""
 
     def __init__(
-        self, core: Services, engine: Engine, *, first_after: float = FIRST_AFTER, every: float = EVERY
+        self,
+        core: Services,
+        engine: Engine,
+        *,
+        functions: Sequence[Callable[..., object]] = (),
+        first_after: float = FIRST_AFTER,
+        every: float = EVERY,
     ) -> None:
         self._core = core
         self._engine = engine
@@ -52,6 +108,7 @@ class RetentionLoop:
         self._retention = self._rules
         self._first_after = first_after
         self._every = every
+        self._functions = UserFunctions(functions)
         self._ahead = core.clock.now() - core.clock.boot_time()
         self.passes = 0
         self.pinned = False
@@ -78,12 +135,14 @@ class RetentionLoop:
         taken = Taken()
         if not await self._wait_until_allowed():
             return
+        self._functions.failed = False
         self._retention = await anyio.to_thread.run_sync(self._tighten)
         for step in STEPS:
             try:
                 await self._step(step, taken)
             except (RowInvalid, ValueError) as error:  # text that is not UTF-8 is a ValueError, too
                 log.error("retention.stopped", at=step.name, error=str(error), advice="craftcore db check")
+        await self._retry_on_full_disk(self._end_functions)
         await self._give_back()
         if taken.rows:
             log.info("retention.done", removed=dict(+taken.removed), stripped=dict(+taken.stripped))
@@ -123,7 +182,25 @@ class RetentionLoop:
             return self._retention.find(reader, step, self._read_clock(), after)
 
     async def _take(self, step: Step, found: Found) -> Taken:
-        return await self._engine.writer.commit(self._retention.take, step, found.seqs, self._read_clock())
+        take = partial(self._retention.take, step=step, seqs=found.seqs, now=self._read_clock())
+        if step.name not in WITH_IDS or not self._functions:
+            return await self._engine.writer.commit(take)
+        try:
+            return await self._engine.writer.commit_before_user_sql(take, self._functions.call)
+        except UserSqlFailed as error:
+            return await self._engine.writer.commit(self._functions.note_failure, str(error), take)
+
+    async def _end_functions(self) -> None:
+        """Call the functions of the user with nothing removed. Forget an earlier failure when none failed."""
+        writer, functions = self._engine.writer, self._functions
+        if not functions:
+            if await anyio.to_thread.run_sync(self._core.read, get_fact, RETENTION_FAILED):
+                await writer.commit(functions.forget_failure)
+            return
+        try:
+            await writer.commit_before_user_sql(functions.forget_failure, functions.call)
+        except UserSqlFailed as error:
+            await writer.commit(functions.note_failure, str(error))
 
     def _read_clock(self) -> float:
         clock = self._core.clock

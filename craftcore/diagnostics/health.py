@@ -236,6 +236,8 @@ def _space_findings(found: dict[str, Any]) -> Iterator[Finding]:
         yield warn("wal", f"the WAL holds {size // 1_000_000:,} MB: {why}. See", "craftcore", "doctor")
     if is_near(found["retention"]["used_bytes"], found["retention"]["max_bytes"]):
         yield warn("size", f"{size_limit_text(found['retention'])}. See", "craftcore", "db", "stats")
+    if (failed := found["retention_failed"]) is not None:
+        yield warn("retention", retention_failed_text(failed["function"], failed["error"]))
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
@@ -250,6 +252,11 @@ def reader_text(readers: Sequence[int]) -> str:
     numbers = ", ".join(map(str, readers))
     one = len(readers) == 1
     return f"process {numbers} keeps a snapshot open" if one else f"processes {numbers} keep snapshots open"
+
+
+def retention_failed_text(function: str, error: str) -> str:
+    """Return which function of the app retention could not use, and what follows from it."""
+    return f"rows were removed without the function {function} of app.on_retention, which failed: {error}"
 
 
 def size_limit_text(size: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit
 from craftcore.diagnostics.work import LEASES_MISSED
 from craftcore.engine.engine_facts import EngineFacts, read_engine_facts
 from craftcore.engine.live_state import LiveState, live_state
+from craftcore.retention.failed_functions import read_failure
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
@@ -112,6 +113,7 @@ def read_status(core: Services, *, within: float | None = None) -> Status:
             "wal_in_use_bytes": wal_in_use(path),
             "wal_readers": list_other_readers(looked.readers, looked.pid),
             "retention": row["retention"],
+            "retention_failed": row["retention_failed"],
             "disk": _disk_document(path),
         }
     )
@@ -148,6 +150,7 @@ def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
         "in_doubt": _doubt_document(reader),
         "restored_at": number(reader, "restored_at"),
         "retention": Retention(core.config.retention).size(reader, now)._asdict(),
+        "retention_failed": _retention_failed_document(reader),
     }
 
 
@@ -227,6 +230,11 @@ def _restart_document(notice: str | None, epoch: int | None) -> dict[str, Any] |
         return None
     sound = all(type(found.get(name)) is int for name in ("epoch", "resumed", "stale"))
     return add_iso_times(found) if sound and type(found.get("at")) in (int, float) else None
+
+
+def _retention_failed_document(reader: Reader) -> dict[str, Any] | None:
+    failure = read_failure(reader)
+    return None if failure is None else add_iso_times(asdict(failure))
 
 
 def _doubt_document(reader: Reader) -> dict[str, Any]:

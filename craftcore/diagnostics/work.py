@@ -9,9 +9,10 @@ from craftcore.activities.listing_store import ActivityListStore
 from craftcore.clock import BEFORE_1970
 from craftcore.diagnostics.conditions import RUN, clock_held_text, paused_finding, start_hold_findings
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
-from craftcore.diagnostics.health import size_limit_text
+from craftcore.diagnostics.health import retention_failed_text, size_limit_text
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
+from craftcore.retention.failed_functions import RetentionFailure, read_failure
 from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Size, is_near
 from craftcore.schedules.clock_store import ClockStepStore
@@ -90,6 +91,7 @@ class Work:
     held_tasks: int
     failed: FailedLately
     size: Size | None = None
+    retention_failed: RetentionFailure | None = None
 
 
 def work_of(
@@ -135,6 +137,7 @@ def work_of(
         failed=TriggerLists().count_failed_since(reader, now - LATELY),
         held_tasks=HoldStore().count(reader),
         size=retention.size(reader, now),
+        retention_failed=read_failure(reader),
         set_back=None if back is None else (back["at"], back["seconds"]),
     )
 
@@ -148,9 +151,16 @@ def work_findings(work: Work) -> Iterator[Finding]:
     yield failure_finding(work)
     yield dead_letters(work)
     yield size_of_file(work)
+    yield from retention_functions(work)
     yield from schedules(work)
     yield zones(work)
     yield clock(work)
+
+
+def retention_functions(work: Work) -> Iterator[Finding]:
+    """Check that no function of the app failed that retention calls."""
+    if (failed := work.retention_failed) is not None:
+        yield warn("retention functions", retention_failed_text(failed.function, failed.error))
 
 
 def held_findings(work: Work) -> Iterator[Finding]:

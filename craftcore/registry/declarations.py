@@ -78,6 +78,31 @@ class Declarations(Registry):
         The rest is as for `on_failure`."""
         return self._declare_handler(fn, "on_question", ("question", "in_doubt"))
 
+    def on_retention(self, fn: F) -> F:
+        """Declare a plain function that removes rows of your own together with those of craftcore: `@app.on_retention`.
+
+        `fn(tx, removed)` runs in the transaction in which retention removes up to about 500 rows. `removed` is a
+        `Removed`, with the ids of tasks and triggers. It runs once more at the end of each hourly pass, with no ids.
+        Its rules are those of `app.transaction`: it changes your tables only, and all functions have one second.
+
+        An exception never stops retention. Nothing of these functions is written then, the rows of craftcore are
+        removed without them, and `status` and `doctor` say so until a pass in which none fails. So a function is safest
+        when it removes what belongs to no row of the table `tasks`, also what an earlier call has left.
+
+        `craftcore db gc` and an app on a cluster do not call it. Raises ConfigInvalid for what is not a plain function.
+        """
+        given: object = fn
+        if not callable(given) or inspect.iscoroutinefunction(given):
+            raise ConfigInvalid(
+                f"on_retention takes a plain function, not {show_value(fn)}: declare it with @app.on_retention and def"
+            )
+        try:
+            inspect.signature(fn).bind(None, None)
+        except TypeError as error:
+            raise ConfigInvalid(f"on_retention: {show_value(fn)} must take (tx, removed)") from error
+        self.retention_functions.append(fn)
+        return fn
+
     def _declare_handler(self, fn: F, decorator: str, kinds: tuple[NotificationKind, ...]) -> F:
         if not callable(fn):
             raise ConfigInvalid(f"{decorator} takes no arguments: declare it with @app.{decorator}")

@@ -58,6 +58,8 @@ class Registry:
         self.checks: list[Callable[[], Iterable[str]]] = []
         """Functions that `craftcore check` calls. Each returns sentences about what should be changed, which it prints
         as warnings; none: all is well."""
+        self.retention_functions: list[Callable[..., object]] = []
+        """The functions of `on_retention`, in the order of their declaration."""
         self.by_source: dict[str, str] = {}
         self.notified: dict[str, NotifiedWorkflow] = {}
         self.declared_schedules: dict[str, ScheduleSpec] = {}

@@ -22,15 +22,34 @@ class Found(NamedTuple):
     kept: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The ids that retention removes in the open transaction: the argument of a function of `app.on_retention`.
+
+    tasks     ended tasks. One whose row stays, for its number or for a doubt, is without its content
+    triggers  settled triggers. One whose row stays, for its key, is without its content
+    """
+
+    tasks: tuple[str, ...] = ()
+    triggers: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Taken:
     """The rows that a batch removed, by table. `passed`: records that stay behind the anchor of the chain. `more`: not
-    all that it was given fitted into it."""
+    all that it was given fitted into it. `tasks` and `triggers`: the ids of those that were removed or stripped."""
 
     removed: Counter[str] = field(default_factory=Counter)
     stripped: Counter[str] = field(default_factory=Counter)
     passed: int = 0
     more: bool = False
+    tasks: list[str] = field(default_factory=list)
+    triggers: list[str] = field(default_factory=list)
+
+    @property
+    def ids(self) -> Removed:
+        """The ids of this batch, for functions of the user."""
+        return Removed(tuple(self.tasks), tuple(self.triggers))
 
     @property
     def rows(self) -> int:

@@ -78,11 +78,12 @@ def _remove(tx: Transaction, row: Row, taken: Taken) -> None:
         if row["is_kept"] and table in LEDGER:
             continue
         taken.removed[table] += tx.run(delete, task=row["seq"], most=BATCH - taken.rows)
-        if taken.rows >= BATCH:
+        if taken.rows >= BATCH and table != "tasks":
             taken.more = True
             return
     if row["is_kept"]:
         taken.stripped["tasks"] += tx.run(STRIP, seq=row["seq"])
+    taken.tasks.append(row["id"])
 
 
 OLD_TASKS = OldRows(

@@ -52,6 +52,7 @@ def _remove(tx: Transaction, row: Row, taken: Taken) -> None:
         tx.run(STRIP_EARLY_MAIL, seq=row["seq"])
     else:
         taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
+    taken.triggers.append(row["id"])
 
 
 OLD_TRIGGERS = OldRows(

@@ -37,7 +37,7 @@ from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.files.second_names import refuse_second_name
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.storage.user_sql.nesting import refuse_nested
+from craftcore.storage.user_sql.nested_call import refuse_nested
 from craftcore.storage.write_pacer import WritePacer, busy_timeout_handler
 
 STEPS_BETWEEN_LOOKS = 10_000

@@ -14,6 +14,7 @@ hold:KIND:NAME    why nothing of this workflow, source or schedule starts until 
 safe_mode         why scheduled and resumed work waits, after crashes
 released_epoch    the epoch at which a person released it the last time
 reload            the result of the last SIGHUP: what a daemon read from its settings, as JSON
+retention_failed  the last failure of a function of the app that retention calls, as JSON, until a pass without one
 restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`
 clock_seen_at     the latest wall time that was seen here, epoch seconds
 clock_held        the wall time at which schedules go on by themselves, while they wait for a clock that is behind it

@@ -36,8 +36,8 @@ from craftcore.storage.event_loop import ELSEWHERE, Loop, get_current_loop
 from craftcore.storage.group_commit import After, GroupCommit, WorkItem
 from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.user_sql.nesting import refuse_nested
-from craftcore.storage.user_sql.user_transaction import require_plain
+from craftcore.storage.user_sql.nested_call import refuse_nested
+from craftcore.storage.user_sql.user_transaction import UserTransaction, require_plain
 from craftcore.storage.write_pacer import LockWait, WritePacer
 
 P = ParamSpec("P")
@@ -144,6 +144,20 @@ class Writer:
         refuse_nested(self._database.path)
         result: R = await self._submit(
             WorkItem(self.group_commit.user_sql.run, (user, args, record), self._loop.create_waiter(), is_separate=True)
+        )
+        return result
+
+    async def commit_before_user_sql(
+        self, work: Callable[[Transaction], T], user: Callable[[UserTransaction, T], object]
+    ) -> T:
+        """Run `work(tx)`, and then `user(tx, its answer)`, which writes the user's tables, in a commit of their own.
+        Return the answer of `work`.
+
+        Raises UserSqlFailed for what `user` raised, also by the rules of `commit_user_sql`, and what `commit` raises.
+        Nothing was written then, of `work` neither.
+        """
+        result: T = await self._submit(
+            WorkItem(self.group_commit.user_sql.run_after, (work, user), self._loop.create_waiter(), is_separate=True)
         )
         return result
 

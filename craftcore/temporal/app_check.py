@@ -38,6 +38,8 @@ def list_changes(app: Registry) -> Iterator[str]:
         module = inspect.getmodule(workflow.fn)
         if module is not None and hasattr(module, "trio"):
             yield f"workflow {workflow.name} is in a module that imports trio: a worker of a cluster runs asyncio only"
+    if app.retention_functions:
+        yield "a cluster calls no function of app.on_retention: it removes ended work by the retention of the namespace"
     for id, spec in app.declared_schedules.items():
         when = str(spec.when)
         if _STARTUP.search(when):

@@ -92,9 +92,9 @@ async def test_error_of_the_function_is_raised_and_nothing_is_written(caller):
     for function, error in ((fail, Fail), (break_constraint, RowInvalid), (end_early, StorageError)):
         with pytest.raises(error):
             await caller.make("transaction", function)
-    for function in (wait, lambda tx: wait(tx)):
+    for unplain in (wait, lambda tx: wait(tx)):
         with pytest.raises(InvalidInput, match="plain one, not async"):
-            await caller.make("transaction", function)
+            await caller.make("transaction", unplain)
 
     assert await caller.make("transaction", list_notes) == [("kept", None)]
 
@@ -171,7 +171,7 @@ async def test_call_from_another_event_loop_is_refused(tmp_path):
         assert await app.transaction(list_notes) == []
 
 
-async def test_call_in_a_turn_is_refused_and_names_the_recorded_one(tmp_path):
+async def test_call_in_a_turn_is_refused_and_names_the_recorded_call(tmp_path):
     app = App("host")
 
     @app.workflow("save", max_attempts=1)
@@ -193,7 +193,7 @@ async def test_app_that_does_not_run_has_no_tables():
 # Beside the engine
 
 
-async def test_rows_of_a_producer_and_of_a_turn_are_one_table(tmp_path):
+async def test_producer_and_turn_write_the_same_table(tmp_path):
     app = App("host")
 
     @app.workflow("save")
@@ -211,7 +211,7 @@ async def test_rows_of_a_producer_and_of_a_turn_are_one_table(tmp_path):
     assert listed == [("of the host", None), ("of the turn", b"\x01"), ("of the app", None)]
 
 
-def test_capability_is_the_only_one_a_cluster_lacks_for_tables():
+def test_cluster_lacks_tables():
     from craftcore.temporal.cluster_lacks import LACKS
 
     assert "database of your own" in LACKS[Capability.TRANSACTION]

@@ -39,7 +39,7 @@ def test_damaged_number_fact_reads_as_none(core, text):
 async def test_daemon_starts_and_schedules_with_damaged_facts(tmp_path, text):
     path = tmp_path / "agent.db"
     with VirtualCore(path, VirtualClock()).transaction() as tx:
-        for name in (*NUMBERS, "restart", "reload", "live_state", "engine"):
+        for name in (*NUMBERS, "restart", "reload", "live_state", "engine", "retention_failed"):
             set_fact(tx, name, text)
     app = App("test")
     app.workflow("greet")(_greet)

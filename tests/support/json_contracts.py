@@ -43,7 +43,7 @@ DOCUMENTS = {
     "status": """
         verdict ok health reasons now daemon epoch epoch_started_at ended_in_order died_before held schedules safe_mode
         clock tasks restart in_doubt restored_at counts failed_lately dead_lately behind idle oldest_due_at
-        oldest_due_seconds database bytes wal_bytes wal_in_use_bytes disk
+        oldest_due_seconds database bytes wal_bytes wal_in_use_bytes disk retention_failed
     """,
     "top": """
         verdict ok reasons now database counts oldest_due_seconds bytes wal_bytes in_doubt running cut_off due_next

@@ -14,19 +14,24 @@ from typing import Any, NoReturn, TypeVar, cast
 import apsw
 
 from craftcore import forks
-from craftcore.errors import InvalidInput
+from craftcore.errors import InvalidInput, StorageFull
+from craftcore.serialization.encode import describe_error
 from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.commit import close
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import BulkStatement, Row, Transaction
 from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.user_sql.guard import Guard
-from craftcore.storage.user_sql.nesting import function_running
+from craftcore.storage.user_sql.nested_call import function_running
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 COROUTINE = "the function of a transaction is a plain one, not async: nothing is awaited in it. Nothing was written"
+
+
+class UserSqlFailed(Exception):
+    """The user's function failed that runs after work of the engine. The text says why. Nothing was written."""
 
 
 class UserTransaction(Transaction):
@@ -107,6 +112,20 @@ class UserConnection:
     ) -> R:
         """Run `user` guarded and `record` unguarded, in the transaction that `tx` is of; the answer of `record`."""
         return record(tx, run_guarded(self._database, self.connection(), self._reserved, tx.now, user, args))
+
+    def run_after(
+        self, tx: Transaction, work: Callable[[Transaction], R], user: Callable[[UserTransaction, R], object]
+    ) -> R:
+        """Run `work` unguarded, then `user` guarded on its answer, in the transaction that `tx` is of. Return that
+        answer. Raises UserSqlFailed for what `user` raised, and StorageFull."""
+        answer = work(tx)
+        try:
+            run_guarded(self._database, self.connection(), self._reserved, tx.now, user, (answer,))
+        except StorageFull:
+            raise
+        except BaseException as error:  # SystemExit, too: it must not end what was done before it
+            raise UserSqlFailed(describe_error(error)) from error
+        return answer
 
     def close(self, *, as_it_is: bool) -> None:
         """Close the connection, if it was ever opened. `as_it_is` leaves the WAL alone."""
