@@ -24,11 +24,26 @@ SELECT 1 FROM early_mail WHERE sent_by = :sender
 
 ANSWERED = "SELECT 1 FROM questions WHERE note = :note AND status = 'ANSWERED'"
 
+WAITS = """
+SELECT 1
+  FROM tasks
+  JOIN waits ON waits.task_seq = tasks.seq
+ WHERE tasks.id = :id
+   AND tasks.status = 'WAITING'
+   AND waits.status = 'WAITING'
+   AND waits.kind IN ('event', 'question')
+"""
+
 
 def next_due(reader: Reader, now: float) -> float | None:
     """Return the first moment after `now` at which a trigger is due or a schedule fires; None: there is none."""
     moment: float | None = reader.fetch_value(NEXT_DUE, now=now)
     return moment
+
+
+def waits_for_others(reader: Reader, id: str) -> bool:
+    """Return whether a task waits for an event, a message or an answer. Time and children end other waits."""
+    return reader.fetch_value(WAITS, id=id) is not None
 
 
 def was_signalled(reader: Reader, sender: str) -> bool:

@@ -24,7 +24,7 @@ from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
 from craftcore.tasks.model import Question, Task
 from craftcore.testing import provider as stand_ins
-from craftcore.testing.due_store import copy_committed, next_due
+from craftcore.testing.due_store import copy_committed, next_due, waits_for_others
 from craftcore.testing.effect import Effect
 from craftcore.testing.life import Life
 from craftcore.testing.provider import Provider
@@ -198,6 +198,21 @@ class Lab:
         Raises TimeoutError when the engine is busy for 60 seconds of real time.
         """
         await self._run_due()
+
+    async def run_until_waiting(self, work: Handle[Any] | str) -> str:
+        """Run until idle, and return what a task waits for: an event, a message or an answer. So a chat is tested,
+        which waits for the next message for ever and has no result.
+
+        Raises StateRefused, with the reasons, when it does not wait: it has ended, sleeps, or waits for a child.
+        """
+        await self._run_due()
+        handle = self._find(work)
+        state = await handle.state()
+        with self._open_services().reading() as reader:
+            if not waits_for_others(reader, handle.id):
+                reasons = "; ".join(self._list_reasons(state))
+                raise StateRefused(f"{handle.id} does not wait for an event, a message or an answer: {reasons}")
+        return state.reason or ""
 
     async def _run_due(self) -> None:
         await self._running.wait_until_idle()

@@ -102,6 +102,12 @@ class ScenarioLab(Lab):
             "result", lambda _: self._wait_for(partial(super(ScenarioLab, self).result, work, type))
         )
 
+    async def run_until_waiting(self, work: Handle[Any] | str) -> str:
+        """Return what a task waits for. Up to a day of virtual time may pass until it does."""
+        return await self._call_once(
+            "run_until_waiting", lambda _: self._wait_for(partial(super(ScenarioLab, self).run_until_waiting, work))
+        )
+
     async def why(self, work: Handle[Any] | str) -> list[str]:
         """Return why emitted work has not ended, or how it has."""
         return await self._call_once("why", lambda _: super(ScenarioLab, self).why(work))

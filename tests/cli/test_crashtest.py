@@ -11,7 +11,7 @@ from tests.support.processes import craftcore
 PROGRAM = """
 from datetime import datetime
 from pathlib import Path
-from craftcore import App, Call, Fail, TaskContext
+from craftcore import App, Call, Continue, Fail, TaskContext
 
 app = App("shop")
 
@@ -55,6 +55,13 @@ async def fragile(ctx: TaskContext) -> str:
 @app.workflow("short")
 async def short(ctx: TaskContext) -> int:
     return await ctx.step("count", len, "abc")
+
+@app.workflow("chat")
+async def chat(ctx: TaskContext, text: str) -> Continue:
+    await ctx.step("count", len, text)
+    await ctx.sleep("1h")
+    await ctx.act(bill)
+    return Continue(None, on="message")
 
 def told() -> None:
     with open("told.txt", "a") as file:
@@ -195,3 +202,21 @@ def test_wrong_input_is_refused_before_anything_runs(folder, options, text):
     result = craftcore(folder, "crashtest", "app:app", *options)
 
     assert (result.code, text in result.err) == (64, True), result.err
+
+
+def test_chat_is_killed_until_the_wait_for_a_message(folder):
+    chat = ("app:app", "--emit", "chat", "--payload", '{"text": "hi"}')
+
+    result = craftcore(folder, "--json", "crashtest", *chat, "--until-waiting", "--at", "provider.answered:1")
+    endless = craftcore(folder, "--json", "crashtest", *chat, "--at", "provider.answered:1")
+
+    assert (result.code, result.json["broken"], result.json["reached"]) == (0, [], 1)
+    assert endless.code == 1
+    assert "has not ended" in endless.out
+
+
+def test_workflow_that_never_waits_breaks_a_test_until_waiting(folder):
+    result = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--until-waiting", "--at", "step.ran:1")
+
+    assert result.code == 1
+    assert "does not wait for an event, a message or an answer" in result.out

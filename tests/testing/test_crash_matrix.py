@@ -61,6 +61,13 @@ async def looking(ctx: TaskContext) -> str:
     return await ctx.act(charge_with_lookup, cents=100)
 
 
+@app.workflow("chat")
+async def chat(ctx: TaskContext, user: str = "") -> Continue[None]:
+    await ctx.step("reserve", len, user)
+    await ctx.act(charge, cents=100)
+    return Continue(None, on="message")
+
+
 @app.workflow("naive")
 async def naive(ctx: TaskContext, user: str) -> str:
     await ctx.step("mail", mail, user)
@@ -493,3 +500,18 @@ def test_pairs_are_played_for_each_distinct_point_of_the_second_life():
     assert {"step.ran:1", "writer.flushing:1", "reclaim.committed:1"} <= seconds
     assert "step.entered:1" not in seconds, "nothing has changed since the commit before it"
     assert report.reached >= 0.9 * (len(report.results) - 1)
+
+
+def test_chat_keeps_its_promises_at_each_point_of_two_turns():
+    async def talk(lab: Any) -> None:
+        lab.provider("bank.charge", returns="r-1")
+        work = await lab.emit("chat")
+        await lab.run_until_waiting(work)
+        await lab.signal(work, "message", "again")
+        await lab.run_until_waiting(work)
+
+    report = crash_matrix(app, talk, [happens_once("bank.charge", 2)])
+
+    assert report.results[0].ending is not None
+    assert report.results[0].ending.statuses == ["WAITING"]
+    assert report.reached > 20

@@ -293,6 +293,26 @@ async def test_signal_and_restart_continue_a_task_turn_by_turn():
         assert lab.rows("SELECT count(*) AS lives FROM epochs") == [{"lives": 2}]
 
 
+async def test_chat_runs_until_the_wait_for_a_message():
+    app = App("chat")
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext[int]) -> Any:
+        if ctx.turn == 1:
+            await ctx.sleep("1h")
+        return ctx.turn if ctx.received == "end" else Continue(ctx.turn, on="message")
+
+    async with Lab(app) as lab:
+        talk = await lab.emit("chat")
+        with pytest.raises(StateRefused, match="does not wait for an event, a message or an answer"):
+            await lab.run_until_waiting(talk)
+        await lab.advance(hours=1)
+        assert "message" in await lab.run_until_waiting(talk)
+        await lab.signal(talk, "message", "end")
+        with pytest.raises(StateRefused, match="is DONE"):
+            await lab.run_until_waiting(talk)
+
+
 async def test_lab_refuses_ambiguous_calls_and_a_busy_engine(monkeypatch):
     app = a_shop()
 

@@ -22,6 +22,7 @@ from craftcore.triggers.model import TriggerSpec
         "craftcore crashtest app:app --emit greet --pairs",
         "craftcore crashtest app:app --emit renew --advance 14d --answer Renew=yes",
         "craftcore crashtest app:app --emit order --provider pay:resets_after=1",
+        "craftcore crashtest app:app --emit chat --until-waiting",
     ),
     see=("craftcore demo", "docs/how-to/test-workflows.md"),
 )
@@ -40,6 +41,11 @@ from craftcore.triggers.model import TriggerSpec
     help="A stand-in for an action, with returns, dedupes, delay, fails_before, resets_before, resets_after or "
     "acts_late. An irreversible action has one anyway.",
 )
+@click.option(
+    "--until-waiting",
+    is_flag=True,
+    help="Each run ends when the task waits for an event, a message or an answer, and not with its result.",
+)
 @click.option("--pairs", is_flag=True, help="Try a second crash after each first one.")
 @click.option("--at", metavar="POINTS", help="Only this crash, as the report names it: one point for each life.")
 @click.pass_obj
@@ -52,6 +58,7 @@ def crashtest(
     advance: str | None,
     answers: tuple[str, ...],
     providers: tuple[str, ...],
+    until_waiting: bool,
     pairs: bool,
     at: str | None,
 ) -> int:
@@ -78,7 +85,7 @@ def crashtest(
     seconds = None if advance is None else parse_duration(advance)
     found = import_app(app)
     found.check(spec)
-    scenario = make_scenario(found, workflow, given, seconds, choices, stand_ins)
+    scenario = make_scenario(found, workflow, given, seconds, choices, stand_ins, until_waiting=until_waiting)
     progress = Progress("killing", quiet=session.json)
     report = run_crash_matrix(
         Story(app=require_app(found), scenario=scenario),

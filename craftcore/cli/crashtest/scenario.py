@@ -20,8 +20,11 @@ def make_scenario(
     advance: float | None,
     answers: Sequence[tuple[str, str]],
     providers: Sequence[ProviderOption],
+    *,
+    until_waiting: bool,
 ) -> Scenario:
-    """Return the scenario that emits the workflow, lets time pass, answers questions, and waits for the result.
+    """Return the scenario that emits the workflow, lets time pass, answers questions, and waits for the result;
+    `until_waiting`: until its task waits for an event, a message or an answer.
 
     Raises InvalidInput for a provider of an action that the app lacks.
     """
@@ -35,6 +38,8 @@ def make_scenario(
             await lab.advance(advance)
         for question, choice in answers:
             await lab.answer(choice, question=question)
+        if until_waiting:
+            return await lab.run_until_waiting(work)
         try:
             return await lab.result(work)
         except WorkFailed as failed:  # it must fail after a crash as it does without one
