@@ -12,6 +12,7 @@ from craftcore.errors import InvalidInput
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import require_member, require_whole_number
+from craftcore.serialization.encode import encode
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task, TaskStatus
 from craftcore.tasks.work_store import FIND_MAX, WorkFilter
@@ -130,14 +131,16 @@ class WorkCalls(ABC):
         return await self._backend.signal(task_id, event, payload, sent_by=sent_by, start=start)
 
     async def answer(
-        self, question_id: str, choice: str, *, note: str | None = None, reference: str | None = None, answered_by: str
+        self, question_id: str, choice: Any, *, note: str | None = None, reference: str | None = None, answered_by: str
     ) -> None:
-        """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
+        """Answer a question, once: with an option, or any text where it has none; with an instance of its form, or a
+        dict or the JSON text of the fields. `reference`: the provider's, of an irreversible action that happened.
 
-        Raises NotFound; InvalidInput for a text that is not an option; StateRefused: too late. On a cluster it needs a
-        worker, and raises StillWaiting without one.
+        Raises NotFound; InvalidInput for a text that is not an option, and for fields that do not fit the form, naming
+        each; StateRefused: too late. On a cluster it needs a worker, and raises StillWaiting without one.
         """
-        await self._backend.answer(question_id, choice, note=note, reference=reference, answered_by=answered_by)
+        text = choice if isinstance(choice, str) else encode(choice, "answer")
+        await self._backend.answer(question_id, text, note=note, reference=reference, answered_by=answered_by)
 
     async def decide(
         self,

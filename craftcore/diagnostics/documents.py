@@ -23,7 +23,7 @@ ACTIVITY_KEYS = (
 )
 QUESTION_KEYS = (
     *("id", "task_id", "workflow", "kind", "activity_key", "question", "options", "default", "by_message", "status"),
-    *("answer", "note", "answered_by", "created_at", "expires_at", "closed_at"),
+    *("answer", "note", "answered_by", "created_at", "expires_at", "closed_at", "form", "to"),
 )
 SCHEDULE_KEYS = (
     *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),
@@ -69,9 +69,13 @@ def wait_document(waits: Sequence[Wait | Damaged]) -> dict[str, Any] | None:
 
 
 def question_document(question: Question) -> dict[str, Any]:
-    """Return a question, its default as a value."""
-    default = json_or_text(question.default_json)
-    return add_iso_times({name: default if name == "default" else getattr(question, name) for name in QUESTION_KEYS})
+    """Return a question, its default and its form as values."""
+    values = {
+        "default": json_or_text(question.default_json),
+        "form": None if question.form_json is None else json_or_text(question.form_json),
+        "to": question.addressee,
+    }
+    return add_iso_times({name: values[name] if name in values else getattr(question, name) for name in QUESTION_KEYS})
 
 
 def activity_document(activity: Activity) -> dict[str, Any]:

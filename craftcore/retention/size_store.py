@@ -60,7 +60,8 @@ idem_key, task_id, action, status, reason, policy, args_hash, result_unstored, p
 activity_log.decision
 """
 QUESTION = """
-questions.id, questions.kind, question, options_json, default_json, questions.status, answer, note, answered_by
+questions.id, questions.kind, question, options_json, default_json, questions.status, answer, note, answered_by,
+form_json, addressee
 """
 WAIT = "id, name, kind, event, status, resolved_by, value_json"
 MAIL = "event, payload_json, trigger_id, sent_by, status, reply_json, unanswered, emitted_as"

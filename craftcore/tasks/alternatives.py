@@ -20,12 +20,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a person; its value is the answer: one of the options, or any text without them. It is withdrawn
-    when something else comes first. `by_message`: a message to the task whose `text` is an answer is one, too."""
+    """A question to a person; its value is the answer: one of the options, or any text without them, or an instance of
+    the `form`. It is withdrawn when something else comes first. `by_message`, `form` and `to` are those of ctx.ask."""
 
     question: str
     options: Sequence[str] | None = None
     by_message: bool = False
+    form: Any = None
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

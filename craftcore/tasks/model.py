@@ -189,6 +189,10 @@ class Question:
     created_at: float
     expires_at: float | None
     closed_at: float | None
+    form_json: str | None = None
+    """The JSON Schema of the fields that an answer has; it is their JSON text then. None: an option, or any text."""
+    addressee: str | None = None
+    """The person or group that is asked; None: everybody."""
 
     @property
     def closing_text(self) -> str:
@@ -255,6 +259,8 @@ class NewQuestion:
     default_json: str = "null"
     by_message: bool = False
     activity_seq: int | None = None
+    form_json: str | None = None
+    addressee: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

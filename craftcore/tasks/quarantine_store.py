@@ -165,7 +165,7 @@ QUESTIONS = Quarantine(
         "by_message": "0",
         "closed_at": ":now",
     },
-    nulls=("activity_seq", "options_json", "answer", "note", "answered_by"),
+    nulls=("activity_seq", "options_json", "answer", "note", "answered_by", "form_json", "addressee"),
 )
 
 MESSAGES = Quarantine(

@@ -10,6 +10,7 @@ from craftcore.errors import UnreadableRow
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
+from craftcore.tasks.answer_form import check_form
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus, question_asked
 
 REQUEST_SHOWN = 600
@@ -67,10 +68,10 @@ class QuestionStore:
             """
             INSERT INTO questions (
                 id, task_seq, wait_seq, activity_seq, kind, question, options_json, default_json, by_message,
-                created_at, expires_at
+                form_json, addressee, created_at, expires_at
             ) VALUES (
                 :id, :task_seq, :wait_seq, :activity_seq, :kind, :question, :options, :default, :by_message,
-                :now, :expires_at
+                :form, :addressee, :now, :expires_at
             )
             ON CONFLICT (activity_seq) WHERE activity_seq IS NOT NULL AND status = 'OPEN' DO UPDATE
                SET wait_seq   = excluded.wait_seq,
@@ -86,6 +87,8 @@ class QuestionStore:
             options=None if asked.options is None else canonicalize(list(asked.options)),
             default=asked.default_json,
             by_message=int(asked.by_message),
+            form=asked.form_json,
+            addressee=asked.addressee,
             expires_at=expires_at,
         )
 
@@ -209,6 +212,8 @@ def question_of(row: Row) -> Question:
     options = None if row["options_json"] is None else json.loads(row["options_json"])
     if options is not None and not (isinstance(options, list) and all(isinstance(one, str) for one in options)):
         raise UnreadableRow(f"options_json {row['options_json']:.80} is not a list of texts")
+    if row["form_json"] is not None:
+        check_form(row["form_json"])
     text, is_about_activity = row["question"], row["activity_seq"] is not None
     asked = question_asked(text, is_about_activity=is_about_activity)
     # only the row of the activity holds its arguments

@@ -16,6 +16,7 @@ from craftcore.serialization.texts import check_texts, text_of
 from craftcore.storage.damaged_rows import readable_text, require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
+from craftcore.tasks.answer_form import read_answer
 from craftcore.tasks.holds import Holds
 from craftcore.tasks.lineage_store import find_first_due, list_ended_with
 from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
@@ -142,7 +143,8 @@ class TaskService:
         """Answer a question, once. Return the question as it is then. `reference`: the provider's, of an irreversible
         action that happened.
 
-        Raises NotFound; InvalidInput for what is not one of its options; StateRefused when it was too late.
+        Raises NotFound; InvalidInput for what is not one of its options, or does not fit its form; StateRefused when it
+        was too late.
         """
         question = self._questions.get(tx, question_id)
         if question is None:
@@ -155,7 +157,9 @@ class TaskService:
             )
         if not choice:
             raise InvalidInput("the answer is empty")
-        check_texts(answer=choice, note=note, answered_by=answered_by)
+        check_texts(answer=choice if question.form_json is None else None, note=note, answered_by=answered_by)
+        if question.form_json is not None:
+            choice = read_answer(question.form_json, choice)
         if question.activity_key is not None:
             self._deciding.decide(
                 tx, question.activity_key, Decision(choice), decided_by=answered_by, reference=reference, note=note
@@ -181,7 +185,8 @@ class TaskService:
         elif question.wait_seq is not None:
             wait = self._waits.find_open(tx, task.seq, question.wait_seq)
             assert wait is not None, question
-            self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(choice))
+            value = canonicalize(choice) if question.form_json is None else choice
+            self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, value)
 
     def cancel(self, tx: Transaction, task_id: str, reason: str = "cancelled") -> Task:
         """Cancel a live task: at once when its code does not run, else at its next await.

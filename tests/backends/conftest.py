@@ -7,10 +7,11 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from craftcore import App, AsyncProducer, Call, Continue, Producer, TaskContext
@@ -36,6 +37,17 @@ failed_attempts: list[str] = []
 """The ids of the tasks whose workflow `fail` ran, once for each attempt."""
 
 
+class Order(msgspec.Struct):
+    """The form of a question. It refuses an odd count itself."""
+
+    item: str
+    count: Annotated[int, msgspec.Meta(ge=1)] = 2
+
+    def __post_init__(self) -> None:
+        if self.count % 2:
+            raise ValueError("an odd count")
+
+
 def build_app() -> App:
     """Return the app that the calls are about."""
     app = App("backends")
@@ -51,6 +63,11 @@ def build_app() -> App:
     @app.workflow("ask")
     async def ask(ctx: TaskContext) -> str | None:
         return await ctx.ask("Shall I?", ["yes", "no"])
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> list[Any]:
+        asked = await ctx.ask("How many?", form=Order, to="finance")
+        return [type(asked).__name__, asked.item, asked.count]
 
     @app.workflow("fail", max_attempts=1)
     async def fail(ctx: TaskContext) -> str:
@@ -106,11 +123,12 @@ class Caller:
 
         return await until(look)
 
-    async def wait_for_question(self, task_id: str) -> Question:
-        """Wait until a task asks."""
+    async def wait_for_question(self, task_id: str, words: str = "") -> Question:
+        """Wait until a task asks, in these words if any are given."""
 
         async def look() -> Question | None:
-            return next((one for one in await self.make("questions") if one.task_id == task_id), None)
+            asked = await self.make("questions")
+            return next((one for one in asked if one.task_id == task_id and words in one.question), None)
 
         return await until(look)
 

@@ -89,6 +89,21 @@ async def test_question_is_answered_once(caller):
         await caller.make("answer", question.id, "no", answered_by="ada")
 
 
+async def test_question_with_a_form_is_answered_with_its_fields(caller):
+    ordering = await caller.emit("order")
+    question = await caller.wait_for_question(ordering)
+    assert (question.addressee, '"count"' in question.form_json) == ("finance", True)
+    for wrong in ({"count": 2}, {"item": "tea", "count": 0}, "tea"):
+        with pytest.raises((InvalidInput, StateRefused), match=r"count|item"):
+            await caller.make("answer", question.id, wrong, answered_by="ada")
+
+    await caller.make("answer", question.id, {"item": "tea", "count": 3}, answered_by="ada")
+    again = await caller.wait_for_question(ordering, "an odd count")
+    await caller.make("answer", again.id, {"item": "tea"}, answered_by="ada")
+
+    assert await caller.result(ordering) == ["Order", "tea", 2]
+
+
 async def test_doubt_about_an_action_is_decided(caller):
     buying = await caller.emit("buy")
     question = await caller.wait_for_question(buying)

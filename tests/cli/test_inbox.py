@@ -92,6 +92,8 @@ def test_inbox_document_has_iso_moments_and_the_default_as_a_value(cli, ask, clo
         "expires_at_iso": "2026-11-21T13:00:00.000Z",
         "closed_at": None,
         "closed_at_iso": None,
+        "form": None,
+        "to": None,
     }
 
 
@@ -412,10 +414,11 @@ def test_answer_to_an_ended_task_is_too_late(cli, ask):
         (["maybe"], "'maybe' is not an option; choose one of: send, hold"),
         (["SEND"], "choose one of: send, hold"),
         ([""], "choose one of: send, hold"),
-        ([], "Missing argument 'CHOICE'"),
+        ([], "the answer is missing: craftcore inbox answer"),
         (["send", "--note", "x" * 4_001], "the note has 4,001 characters; the limit is 4,000"),
         (["send", "--note", "\udcff"], "lone surrogate"),
         (["send", "hold"], "unexpected extra argument"),
+        (["--field", "a=b"], "takes no --field"),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
 )
@@ -478,3 +481,79 @@ def test_user_without_a_name_is_shown_as_a_number(monkeypatch):
     assert actor().text == ME
     monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", fail)
     assert actor().text == f"uid {os.getuid()}"
+
+
+# Questions with a form
+
+
+@pytest.fixture
+def ship(database, clock):
+    """Run a task that asks finance with a form, and return the ids of both."""
+    task_id = a_task(database, "ship", clock)
+    core = VirtualCore(database, clock)
+    [question] = core.rows("SELECT id FROM questions")
+    core.close()
+    return task_id, question["id"]
+
+
+def test_question_with_a_form_lists_its_fields_and_a_command(cli, ship):
+    task_id, question_id = ship
+
+    lines = cli("inbox", "list").out.splitlines()
+    [row] = cli("--json", "inbox", "list").json
+
+    assert lines[0] == f"task {task_id} of ship asked finance 0.0 s ago:"
+    assert "  | street: text" in lines
+    assert "  | count: a whole number, 1 to 9, may be left out" in lines
+    assert "  | express: true or false, may be left out" in lines
+    assert lines[-1] == f"  craftcore inbox answer {question_id} --field street=VALUE"
+    assert (row["to"], list(row["form"]["properties"])) == ("finance", ["street", "count", "express", "speed"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--field", "street=Main Street 5", "--field", "count=2", "--field", "express=yes"],
+        ['{"street": "Main Street 5", "count": 2, "express": true}'],
+    ],
+)
+def test_form_is_answered_by_fields_or_as_json(cli, ship, database, clock, given):
+    task_id, question_id = ship
+
+    done = cli("inbox", "answer", question_id, *given)
+
+    assert done.code == 0, done.err
+    at_rest(database, nothing, clock)
+    result = cli("--json", "task", "show", task_id).json["result"]
+    assert result == {"street": "Main Street 5", "count": 2, "express": True}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "give --field NAME=VALUE for each field of the form: street (text), count"),
+        (["Main Street"], "the answer is not JSON of the form"),
+        (["--field", "count=2"], "street is missing"),
+        (["--field", "street=x", "--field", "count=ten"], "count must be a whole number"),
+        (["--field", "street=x", "--field", "count=10"], "count must be at most 9"),
+        (["--field", "street=x", "--field", "town=y"], "town is not a field; the fields are street, count"),
+        (["--field", "street"], "'street' is not NAME=VALUE"),
+        (["{}", "--field", "street=x"], "give CHOICE or --field, not both"),
+    ],
+)
+def test_answer_that_does_not_fit_the_form_is_refused(cli, ship, given, words):
+    task_id, question_id = ship
+
+    refused = cli("inbox", "answer", question_id, *given)
+
+    assert (refused.code, words in refused.err) == (64, True), refused.err
+    assert find_question(cli, task_id)["status"] == "OPEN"
+
+
+def test_task_show_names_the_fields_of_a_form(cli, ship):
+    task_id, question_id = ship
+
+    why = " ".join(cli("task", "show", task_id).out.split())
+
+    assert "To answer with its fields, street (text), count (a whole number, 1 to 9; default 1)" in why
+    assert f"craftcore inbox answer {question_id} --field NAME=VALUE" in why

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
+import msgspec
 
 from craftcore import App, Continue, Done, Fail, RetryPolicy, TaskContext
 from craftcore.clock import Clock
@@ -29,6 +31,16 @@ FILES = ("", ".lock")
 _RUN_MAX = 40
 
 
+@dataclass
+class Shipping:
+    """The form of a question."""
+
+    street: str
+    count: Annotated[int, msgspec.Meta(ge=1, le=9)] = 1
+    express: bool = False
+    speed: Literal["slow", "fast"] = "slow"
+
+
 def an_app() -> App:
     """Return an app with one workflow for each kind of wait and each kind of end."""
     app = App("resting")
@@ -37,6 +49,10 @@ def an_app() -> App:
     async def ask(ctx: TaskContext, question: str = "Send it?", **asked: Any) -> Any:
         asked.setdefault("options", ["send", "hold"])
         return await ctx.ask(question, **asked)
+
+    @app.workflow("ship")
+    async def ship(ctx: TaskContext) -> Shipping:
+        return await ctx.ask("Where to?", form=Shipping, to="finance")
 
     @app.workflow("wait")
     async def wait(ctx: TaskContext, timeout: float | None = None) -> Any:

@@ -278,3 +278,33 @@ def test_login_leads_to_no_other_site(site, address):
     fields = {"next": address, "name": "ada", "token": TOKENS["ada"]}
 
     assert site.post("/login", fields, "").headers["location"] == "/"
+
+
+FORM = """
+{"type": "object", "required": ["street"], "properties": {
+  "street": {"type": "string", "title": "<Street>", "minLength": 2}, "count": {"type": "integer", "maximum": 9},
+  "express": {"type": "boolean"}, "speed": {"type": "string", "enum": ["slow", "<fast>"]}}}
+"""
+
+
+def test_question_with_a_form_is_answered_field_by_field(site, world):
+    with site.services.transaction() as tx:
+        tx.run("UPDATE questions SET form_json = :form, options_json = NULL, addressee = 'finance'", form=FORM)
+    assert "finance" in site.get("/").text
+    page = site.get(f"/q/{world.question}")
+    [form] = [form for form in forms(page.text) if form.action == f"/q/{world.question}/answer"]
+    assert "&lt;Street&gt;" in page.text
+    for wrong, why in (
+        ({"field0": "x"}, "street must have at least 2 characters"),
+        ({"field0": "Main", "field1": "ten"}, "count must be a whole number"),
+        ({"field1": "1"}, "street is missing"),
+        ({"field0": "Main", "field3": "2"}, "speed is not one of its choices"),
+    ):
+        refused = site.post(form.action, {**form.hidden, **wrong})
+        assert (refused.status_code, why in refused.text) == (400, True), refused.text
+    assert answers_of(site, world.question)["answer"] is None
+
+    fields = {"field0": "Main", "field1": "3", "field2": "0", "field3": "1"}
+    assert site.post(form.action, {**form.hidden, **fields}).status_code == 303
+
+    assert answers_of(site, world.question)["answer"] == '{"count":3,"express":true,"speed":"<fast>","street":"Main"}'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from craftcore.activities.listing_store import ActivityListStore
@@ -22,14 +22,15 @@ class DoubtCalls(Protocol):
     """The calls on questions and irreversible actions.
 
     `list_questions` says whether there are more, and what time it is. `list_activities` returns the digits of ids in a
-    table, too (None: they are whole), and `read_activity` whether what is called is called now. `answer` returns the
+    table, too (None: they are whole), and `read_activity` whether what is called is called now. `answer` is given the
+    function that chooses the answer to a question, which raises InvalidInput. It returns the
     action that it decides about, if it does.
     """
 
     def list_questions(self, limit: int) -> tuple[list[OpenQuestion | Damaged], bool, float]: ...
 
     def answer(
-        self, given: str, choice: str, *, note: str | None, reference: str | None
+        self, given: str, choose: Callable[[Question], str], *, note: str | None, reference: str | None
     ) -> tuple[Question, Task, Activity | None]: ...
 
     def list_activities(
@@ -67,11 +68,12 @@ class FileDoubts:
         return found[:limit], len(found) > limit, self._core.clock.now()
 
     def answer(
-        self, given: str, choice: str, *, note: str | None, reference: str | None
+        self, given: str, choose: Callable[[Question], str], *, note: str | None, reference: str | None
     ) -> tuple[Question, Task, Activity | None]:
         with self._session.write(self._core) as (tx, scope):
-            whole = find_question(tx, given).id
-            return tasks.answer(tx, scope, self._core, whole, choice, note=note, reference=reference)
+            question = find_question(tx, given)
+            choice = choose(question)
+            return tasks.answer(tx, scope, self._core, question.id, choice, note=note, reference=reference)
 
     def list_activities(
         self, limit: int, status: ActivityStatus | None, task: str | None, action: str | None

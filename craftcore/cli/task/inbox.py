@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import click
 
 from craftcore.activities.model import Decision
@@ -15,10 +20,12 @@ from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import question_document
 from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.diagnostics.text.question_text import SAID_MAX, answer_deadline_text
+from craftcore.errors import InvalidInput
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged, list_damaged, map_rows, omit_damaged
+from craftcore.tasks.answer_form import describe_field, describe_form, read_fields
 from craftcore.tasks.model import Question, QuestionKind, Task
 
 OPTIONS_SHOWN = 10
@@ -72,12 +79,14 @@ def list_(session: Session, /, limit: int) -> int:
     examples=(
         "craftcore inbox answer 01a1fdfa send",
         'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
+        "craftcore inbox answer 01a1fdfa --field street='Main Street 5' --field express=yes",
     ),
     see=("craftcore inbox list", "craftcore activity resolve", "docs/reference/cli.md#tasks-and-the-inbox"),
     on_cluster=OnCluster(
         help="""Answer a question, once.
 
-        CHOICE is one of its options, or any text where it has none. A worker takes the answer; without one the command
+        CHOICE is one of its options, or any text where it has none. For a form it is JSON, or each field is given with
+        --field. A worker takes the answer; without one the command
         ends with 75 after some seconds. The answer may be applied later then: look before you send it again.
         """,
         exits={PROBLEM: "too late: it was answered before, or is not open any more"},
@@ -88,29 +97,54 @@ def list_(session: Session, /, limit: int) -> int:
     ),
 )
 @click.argument("question_id", metavar="ID")
-@click.argument("choice", metavar="CHOICE")
+@click.argument("choice", metavar="[CHOICE]", required=False)
+@click.option("--field", "fields", metavar="NAME=VALUE", multiple=True, help="A field of its form; once for each.")
 @click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
 @click.option("--note", metavar="TEXT", help="Why; stored with the answer.")
 @click.pass_obj
-def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
+def answer(
+    session: Session,
+    /,
+    question_id: str,
+    choice: str | None,
+    fields: tuple[str, ...],
+    reference: str | None,
+    note: str | None,
+) -> None:
     """Answer a question, once.
 
-    CHOICE is one of its options, or any text where it has none. The row keeps who answered, and the task goes on with
-    the answer.
+    CHOICE is one of its options, or any text where it has none. For a form it is JSON, or each field is given with
+    --field. The row keeps who answered, and the task goes on with the answer.
     """
     if note is not None and not note.strip():
         refuse_bad_text("note", note, NOTE_MAX)
-    answered, task, about = open_doubts(session).answer(question_id, choice, note=note, reference=reference)
+    choose = partial(_choose, choice, fields)
+    answered, task, about = open_doubts(session).answer(question_id, choose, note=note, reference=reference)
     if session.json:
         session.out.document(question_document(answered))
         return
     if about is not None:
-        print_decision(session, about, Decision(choice), task)
+        print_decision(session, about, Decision(choice or ""), task)
     else:
         becomes = "goes on" if task.status.is_live else f"is {task.status}"
-        session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
+        said = shorten(answered.answer or "", SAID_MAX)
+        session.out.line(f'answered with "{said}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
         session.say_without_daemon()
+
+
+def _choose(choice: str | None, fields: Sequence[str], question: Question) -> str:
+    """Return the answer to a question. Raises InvalidInput when it is not given once."""
+    form = question.form_json
+    if fields and (choice is not None or form is None):
+        raise InvalidInput("give CHOICE or --field, not both" if form else f"question {question.id} takes no --field")
+    if fields:
+        return read_fields(form or "", fields)
+    if choice is not None:
+        return choice
+    if form is None:
+        raise InvalidInput(f"the answer is missing: craftcore inbox answer {question.id} CHOICE")
+    raise InvalidInput(f"give --field NAME=VALUE for each field of the form: {describe_form(json.loads(form))}")
 
 
 def _print_question(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
@@ -118,7 +152,8 @@ def _print_question(session: Session, question: Question, task: Task | Damaged |
     link = session.settings().web.link_question(question.id) if session.cluster is None else None
     out = session.out
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
-    asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
+    to = "" if question.addressee is None else f" {question.addressee}"
+    asked = f"{asks} {question.task_id} of {question.workflow} asked{to} {relative_text(question.created_at, now)}:"
     out.line(asked, style="bold")
     out.quote(question.question)
     if not isinstance(task, Task):
@@ -128,6 +163,9 @@ def _print_question(session: Session, question: Question, task: Task | Damaged |
         out.line("  ", Verbatim(link))
     takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
     out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
+    if question.form_json is not None:
+        _suggest_fields(session, question.id, json.loads(question.form_json))
+        return
     options = question.options or ("TEXT",)
     if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
         for option in options:
@@ -142,3 +180,13 @@ def _print_question(session: Session, question: Question, task: Task | Damaged |
     elif question.kind is QuestionKind.CONFLICT:
         out.line("  Its irreversible actions so far:")
         session.suggest("activity", "list", "--task", task.id)
+
+
+def _suggest_fields(session: Session, question_id: str, form: Mapping[str, Any]) -> None:
+    """Print each field of a form, and the command that gives them."""
+    words = []
+    for name, field in form["properties"].items():
+        is_required = name in form["required"]
+        session.out.quote(f"{name}: {describe_field(field)}{'' if is_required else ', may be left out'}")
+        words += ["--field", f"{name}=VALUE"] if is_required or not form["required"] else []
+    session.suggest("inbox", "answer", question_id, *words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from craftcore.serialization.display import json_or_text
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged
+from craftcore.tasks.answer_form import read_answer
 from craftcore.tasks.model import Question, QuestionStatus, Task
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_records import list_questions, list_stream
@@ -42,15 +43,18 @@ class ClusterDoubts:
         return found[:limit], len(found) > limit, SystemClock().now()
 
     def answer(
-        self, given: str, choice: str, *, note: str | None, reference: str | None
+        self, given: str, choose: Callable[[Question], str], *, note: str | None, reference: str | None
     ) -> tuple[Question, Task, Activity | None]:
         refuse_bad_text("note", note, NOTE_MAX)
         by = actor().text
 
         async def send(operations: TaskOperations) -> tuple[Question, Task, Activity | None]:
             asked = await operations.find_question(given)
+            choice = choose(asked)
             if asked.options is not None and choice not in asked.options:
                 raise InvalidInput(f"{choice!r:.200} is not one of the options: {', '.join(asked.options)}")
+            if asked.form_json is not None:
+                choice = read_answer(asked.form_json, choice)
             await operations.answer(asked.id, choice, by=by, note=note, reference=reference)
             closed = replace(asked, status=QuestionStatus.ANSWERED, closed_at=SystemClock().now())
             found, key = await operations.find(asked.task_id), asked.activity_key

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from shlex import quote
 from typing import NamedTuple
 
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time, relative_text
+from craftcore.tasks.answer_form import describe_form
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200
@@ -66,11 +68,15 @@ def answer_text(question: Question) -> str:
     open."""
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
+    if question.form_json is not None:
+        return f"To answer with its fields, {shorten(describe_form(json.loads(question.form_json)), SAID_MAX)}"
     choices = "any text" if question.options is None else shorten(", ".join(map(quote, question.options)), SAID_MAX)
     return f"To answer with CHOICE ({choices})"
 
 
 def answer_commands(question: Question) -> tuple[tuple[str, ...], ...]:
     """Return the command that answers an open question; empty for one that is closed."""
-    is_open = question.status is QuestionStatus.OPEN
-    return (("craftcore", "inbox", "answer", question.id, "CHOICE"),) if is_open else ()
+    if question.status is not QuestionStatus.OPEN:
+        return ()
+    choice = ("CHOICE",) if question.form_json is None else ("--field", "NAME=VALUE")
+    return (("craftcore", "inbox", "answer", question.id, *choice),)

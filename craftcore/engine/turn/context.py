@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.changed_acts import refuse_done_act
 from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
-from craftcore.engine.turn.questions import check_question
+from craftcore.engine.turn.questions import Asked, check_question
 from craftcore.engine.turn.reply import reply
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
@@ -408,7 +407,7 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         """
         return await wait_any(self._turn, alternatives, key)
 
-    @track_await("ctx.ask")
+    @overload
     async def ask(
         self,
         question: str,
@@ -417,25 +416,74 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         timeout: Duration | None = None,
         default: str | None = None,
         by_message: bool = False,
+        form: None = None,
+        to: str | None = None,
         key: str | None = None,
-    ) -> str | None:
+    ) -> str | None: ...
+
+    @overload
+    async def ask(self, question: str, *, form: type[T], to: str | None = None, key: str | None = None) -> T: ...
+
+    @overload
+    async def ask(
+        self,
+        question: str,
+        *,
+        form: type[T],
+        timeout: Duration | None,
+        default: T,
+        to: str | None = None,
+        key: str | None = None,
+    ) -> T: ...
+
+    @overload
+    async def ask(
+        self,
+        question: str,
+        *,
+        form: type[T],
+        timeout: Duration | None,
+        default: T | None = None,
+        to: str | None = None,
+        key: str | None = None,
+    ) -> T | None: ...
+
+    @track_await("ctx.ask")
+    async def ask(
+        self,
+        question: str,
+        options: Sequence[str] | None = None,
+        *,
+        timeout: Duration | None = None,
+        default: Any = None,
+        by_message: bool = False,
+        form: Any = None,
+        to: str | None = None,
+        key: str | None = None,
+    ) -> Any:
         """Ask a person and suspend the turn until the answer: one of the options, or any text without them.
 
         `default` after `timeout`. `by_message`: a message to the task whose `text` is an answer is one, too.
+        `form`: a dataclass, msgspec Struct or pydantic model of flat fields; the answer is an instance of it. An answer
+        that does not fit is refused, with the field and why, and the question stays open. One that only the class
+        refuses is asked for once more, with its reason. `to`: the person or group of `[[web.person]]` who is asked.
+        Raises InvalidInput for a question that cannot be asked.
         """
-        asked = check_question(question, options, default, by_message)
-        wait = await self._turn.wait_or_suspend(
-            "ask",
-            key,
-            lambda name: NewWait(
-                name=name,
-                kind=WaitKind.QUESTION,
-                due_at=self._moment_after("ctx.ask: timeout", timeout),
-                question=asked,
-            ),
-        )
-        answer: str | None = json.loads(wait.value_json or "null")
-        return answer
+        asked, again = check_question(question, options, default, by_message, form, to), 0
+        while True:
+            wait = await self._turn.wait_or_suspend(
+                "ask",
+                key if key is None or not again else f"{key}:again{again}",
+                partial(self._make_ask, asked, timeout),
+            )
+            try:
+                return asked.read(wait.value_json or "null")
+            except InvalidInput as refusal:
+                asked, again = asked.ask_again(refusal), again + 1
+
+    def _make_ask(self, asked: Asked, timeout: Duration | None, name: str) -> NewWait:
+        due_at = self._moment_after("ctx.ask: timeout", timeout)
+        return NewWait(name=name, kind=WaitKind.QUESTION, due_at=due_at, question=asked.question)
 
     def _moment_after(self, what: str, seconds: Duration | None) -> float | None:
         """Return the moment that many seconds from now; None for None."""

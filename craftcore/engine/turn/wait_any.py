@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from craftcore.engine.turn.emit import Child, child_result
-from craftcore.engine.turn.questions import check_question
+from craftcore.engine.turn.questions import Asked, check_question
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.serialization.arguments import show_value
@@ -23,33 +22,55 @@ Alternative = Child | Event | Ask | Timer
 
 
 async def wait_any(turn: Turn, alternatives: Mapping[str, Alternative], key: str | None) -> First:
-    """Suspend the turn until the first of them comes, once per key, or place among the keyless, in a turn.
+    """Suspend the turn until the first of them comes, once per key, or place among the keyless, in a turn. All are
+    waited for once more when the form of a question refuses the answer.
 
     Raises InvalidInput for alternatives that cannot be waited for, StepConflict when the one that came is not among
     them, ChildFailed when a child that came first has failed.
     """
-    name = turn.next_ordinal("wait_any", key)
-    first, *others = _check_alternatives(turn, name, alternatives)
-    wait = turn.find_alternative(name)
-    if wait is None:
-        turn.suspend_for("ctx.wait_any", replace(first, others=tuple(others)))
-    chosen = wait.name.removeprefix(f"{name}/")
-    if chosen not in alternatives:
-        raise StepConflict(f"{name} waited for {chosen} in this turn before, which is not among its alternatives now")
-    return First(chosen, _value_of(alternatives[chosen], wait))
+    refused: dict[str, InvalidInput] = {}
+    again = 0
+    while True:
+        name = turn.next_ordinal("wait_any", key if key is None or not again else f"{key}:again{again}")
+        first, *others = _check_alternatives(turn, name, alternatives, refused)
+        wait = turn.find_alternative(name)
+        if wait is None:
+            turn.suspend_for("ctx.wait_any", replace(first, others=tuple(others)))
+        chosen = wait.name.removeprefix(f"{name}/")
+        if chosen not in alternatives:
+            raise StepConflict(
+                f"{name} waited for {chosen} in this turn before, which is not among its alternatives now"
+            )
+        alternative = alternatives[chosen]
+        if not isinstance(alternative, Ask):
+            return First(chosen, _value_of(alternative, wait))
+        asked = _check_ask(alternative, refused.get(chosen))
+        try:
+            return First(chosen, asked.read(wait.value_json or "null"))
+        except InvalidInput as refusal:
+            refused[chosen], again = refusal, again + 1
 
 
-def _check_alternatives(turn: Turn, name: str, alternatives: object) -> list[NewWait]:
+def _check_ask(ask: Ask, refusal: InvalidInput | None) -> Asked:
+    asked = check_question(ask.question, ask.options, None, ask.by_message, ask.form, ask.to)
+    return asked if refusal is None else asked.ask_again(refusal)
+
+
+def _check_alternatives(
+    turn: Turn, name: str, alternatives: object, refused: Mapping[str, InvalidInput]
+) -> list[NewWait]:
     """Return the wait of each. Raises InvalidInput."""
     if not isinstance(alternatives, Mapping) or not 0 < len(alternatives) <= ALTERNATIVES_MAX:
         raise InvalidInput(
             f"ctx.wait_any takes 1 to {ALTERNATIVES_MAX} alternatives by name, for example "
             f'{{"paid": Event("paid"), "late": Timer("1h")}}; not {show_value(alternatives)}'
         )
-    return [_new_wait(turn, name, chosen, alternative) for chosen, alternative in alternatives.items()]
+    return [_new_wait(turn, name, chosen, alternative, refused) for chosen, alternative in alternatives.items()]
 
 
-def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> NewWait:
+def _new_wait(
+    turn: Turn, name: str, chosen: object, alternative: object, refused: Mapping[str, InvalidInput]
+) -> NewWait:
     require_name("ctx.wait_any: alternative", chosen)
     own = f"{name}/{chosen}"
     match alternative:
@@ -57,9 +78,9 @@ def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> New
             require_name("event", event)
             require_type(type_, _place_of(event))
             return NewWait(name=own, kind=WaitKind.EVENT, event=event, any_of=name)
-        case Ask(question=question, options=options, by_message=by_message):
-            asked = check_question(question, options, None, by_message)
-            return NewWait(name=own, kind=WaitKind.QUESTION, question=asked, any_of=name)
+        case Ask():
+            asked = _check_ask(alternative, refused.get(str(chosen)))
+            return NewWait(name=own, kind=WaitKind.QUESTION, question=asked.question, any_of=name)
         case Timer(after=after):
             due_at = turn.moment_after("Timer: after", after)
             return NewWait(name=own, kind=WaitKind.TIMER, due_at=due_at, any_of=name)
@@ -74,10 +95,9 @@ def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> New
 def _value_of(alternative: Alternative, wait: Wait) -> Any:
     if isinstance(alternative, Child):
         return child_result(alternative, wait, Any)
-    text = wait.value_json or "null"
     if isinstance(alternative, Event):
-        return decode_as(text, alternative.type, _place_of(alternative.name))
-    return json.loads(text)
+        return decode_as(wait.value_json or "null", alternative.type, _place_of(alternative.name))
+    return None
 
 
 def _place_of(event: str) -> str:

@@ -59,6 +59,8 @@ def make_question(asked: OpenQuestion) -> Question:
         created_at=asked.created_at,
         expires_at=asked.expires_at,
         closed_at=None,
+        form_json=asked.form_json,
+        addressee=asked.addressee,
     )
 
 

@@ -155,6 +155,8 @@ def list_questions(state: TaskState) -> list[OpenQuestion]:
             by_message=bool(question.by_message),
             created_at=wait.created_at,
             expires_at=wait.due_at,
+            form_json=question.form_json,
+            addressee=question.addressee,
         )
         for wait in state.open_waits
         if (question := question_of(state, wait)) is not None

@@ -165,6 +165,8 @@ class OpenQuestion:
     by_message: bool = False
     created_at: float = 0.0
     expires_at: float | None = None
+    form_json: str | None = None
+    addressee: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

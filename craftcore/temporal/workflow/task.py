@@ -14,8 +14,9 @@ from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.activities.model import Activity, ActivityStatus
-    from craftcore.errors import PayloadTooLarge
+    from craftcore.errors import InvalidInput, PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
+    from craftcore.tasks.answer_form import read_answer
     from craftcore.tasks.model import NewTask, ResolvedBy, Resume, TaskStatus, Wait, make_task
     from craftcore.tasks.wait_rules import has_renewed_budget, write_task_end
     from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
@@ -507,27 +508,28 @@ class TaskWorkflow:
     def answer(self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None) -> None:
         """Answer a question of this task. The first answer counts. The history keeps the note."""
         self._limits.updates += 1
-        wait = self._find_asked(question_id, answer)
+        wait, value_json = self._find_asked(question_id, answer)
         if (key := mailbox.activity_of(self._state, wait)) is not None:
             self._decide(key, answer, ref, by)
         else:
-            mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, canonicalize(answer), workflow.time())
+            mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, value_json, workflow.time())
 
     @answer.validator
     def _refuse_answer(
         self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None
     ) -> None:
         """Refuse before anything is in the history: a query may replay a refusal that is there in another order."""
-        wait = self._find_asked(question_id, answer)
+        wait, _ = self._find_asked(question_id, answer)
         if (key := mailbox.activity_of(self._state, wait)) is not None:
             self._refuse_decision(key, answer, ref, by)
 
-    def _find_asked(self, question_id: str, answer: str) -> Wait:
+    def _find_asked(self, question_id: str, answer: str) -> tuple[Wait, str]:
+        """Return the wait that an answer ends, and the value that it brings."""
         for wait in self._state.open_waits:
             if wait.id == question_id and (asked := mailbox.question_of(self._state, wait)) is not None:
                 if asked.options is not None and answer not in asked.options:
                     _refuse(f"{answer!r} is not one of the options: {', '.join(asked.options)}")
-                return wait
+                return wait, _read_answer(asked.form_json, answer)
         _refuse(f"question {question_id} is not open")
 
     @workflow.update
@@ -605,6 +607,16 @@ def _decide_doubt(state: TaskState, key: str, decision: str, reference: str | No
     answer = task_ledger.decide_doubt(state, key, decision, by=by, reference=reference, calls=None, now=now)
     if answer.error is not None:
         _refuse(answer.message)
+
+
+def _read_answer(form_json: str | None, answer: str) -> str:
+    """Return the value of an answer as JSON: the fields of a form, else the text."""
+    if form_json is None:
+        return canonicalize(answer)
+    try:
+        return read_answer(form_json, answer)
+    except InvalidInput as error:
+        _refuse(error.message)
 
 
 def _refuse(message: str) -> NoReturn:

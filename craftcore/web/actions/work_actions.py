@@ -13,6 +13,7 @@ from craftcore.serialization.plurals import format_count
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader, Transaction
+from craftcore.web.actions.form_fields import read_form
 from craftcore.web.actions.model import REASON, REQUIRED_REASON, Form, FormField, OperatorAction, text_of
 from craftcore.web.actions.subjects import (
     find_activity,
@@ -49,7 +50,7 @@ def find_choice(options: tuple[str, ...] | None, form: Form) -> str:
 
 def answer(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
     question = find_question(tx, id)
-    choice = find_choice(question.options, form)
+    choice = find_choice(question.options, form) if question.form_json is None else read_form(question.form_json, form)
     note, reference = text_of(form, "note"), text_of(form, "reference")
     _, task, _ = tasks.answer(tx, scope, services, id, choice, note=note, reference=reference)
     return f"answered; task {task.id} " + ("goes on" if task.status.is_live else f"is {task.status}")

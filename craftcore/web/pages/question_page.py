@@ -12,6 +12,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import QuestionStatus
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore
+from craftcore.web.actions.form_fields import list_fields
 from craftcore.web.actions.subjects import find_question
 from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.page import Answer, Page, Redirect
@@ -35,6 +36,7 @@ def show_question(visit: Visit) -> Answer:
         "events": events,
         "is_open": question.status is QuestionStatus.OPEN,
         "deadline": answer_deadline_text(question, task, visit.now),
+        "form_fields": list_fields(question.form_json),
     }
     return Page(template="question.html", title=f"Question of {question.workflow}", facts=facts)
 

@@ -334,7 +334,7 @@ CREATE TABLE "questions" (
     answered_by  TEXT,
     created_at   REAL NOT NULL,
     expires_at   REAL,
-    closed_at    REAL,
+    closed_at    REAL, form_json TEXT, addressee TEXT,
     CHECK ((status = 'OPEN') = (closed_at IS NULL)),
     CHECK ((status = 'ANSWERED') = (answer IS NOT NULL)),
     CHECK ((status = 'ANSWERED') = (answered_by IS NOT NULL)),
