@@ -181,6 +181,7 @@ def an_app(recorder: Recorder) -> App:
         recorder.enter(ctx)
         state = ctx.state or {"count": 0, "texts": []}
         read = await recorder.step(ctx, "read", ctx.received["text"] if ctx.turn > 1 else text)
+        await ctx.reply(f"re {read}")
         state = {"count": state["count"] + 1, "texts": [*state["texts"], read]}
         return recorder.leave(ctx, Done(state) if state["count"] == limit else Continue(state, on="message"))
 

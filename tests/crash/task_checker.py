@@ -107,6 +107,7 @@ class _Check:
         self.check_waits()
         self.check_answers()
         self.check_messages()
+        self.check_replies()
         self.check_children()
         self.verdict.summary = self.summary()
 
@@ -227,7 +228,7 @@ class _Check:
         records = {record["seq"]: record for record in self.records.values()}
         completed: dict[Step, Completed] = {}
         for event in self.events:
-            if event["type"] != "STEP_COMPLETED":
+            if event["type"] != "STEP_COMPLETED" or event["memo"].startswith("reply#"):
                 continue
             step = (self.by_seq[event["task_seq"]]["id"], event["turn"], event["memo"].removeprefix("step:"))
             if step in completed:
@@ -405,6 +406,22 @@ class _Check:
             state = json.loads(chat["result_json"] or chat["state_json"]) or {}
             if chat["workflow"] == "chat" and state.get("count", 0) != len(state.get("texts", ())):
                 self.report([f"chat {chat['id']} counted {state['count']} of {len(state['texts'])}"])
+
+    def check_replies(self) -> None:
+        """Check that each message has the reply to its own text, also when it was emitted again, and no turn replied
+        twice."""
+        mails = {mail["trigger_id"]: mail for mail in self.mails if mail["trigger_id"] is not None}
+        for key, row in self.keys.items():
+            if not key.startswith("message:") or self.verdict.poisoned:
+                continue
+            id, text = row["id"], json.loads(row["payload_json"])["text"]
+            while id in mails and mails[id]["emitted_as"] is not None:
+                id = mails[id]["emitted_as"]
+            found = (self.tasks.get(id) or mails.get(id) or {}).get("reply_json")
+            if found != json.dumps(f"re {text}"):
+                self.report([f"message {text!r} has the reply {found}"])
+        replies = Counter((e["task_seq"], e["turn"]) for e in self.events if (e["memo"] or "").startswith("reply#"))
+        self.report(f"turn {turn} replied {count} times" for turn, count in replies.items() if count > 1)
 
     def check_children(self) -> None:
         for wait in self.waits:

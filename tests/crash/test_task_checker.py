@@ -13,6 +13,7 @@ import pytest
 from craftcore.failpoints import Failpoint
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mailbox_store import MailStore
+from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
 from tests.crash.crews import run_program
@@ -327,10 +328,19 @@ def test_checker_finds_a_timer_that_ends_an_answered_wait(tmp_path, monkeypatch)
 
 def test_checker_finds_a_message_read_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(MailStore, "read", lambda *_: None)
+    monkeypatch.setattr(MessageStore, "reply", lambda *_: 1)
 
     wrong = run_and_check(tmp_path, Scenario("chat", tuple(a_chat("s", 2, 3)))).wrong
 
     assert any("message 's 1' was read" in fault for fault in wrong), wrong
+
+
+def test_checker_finds_a_message_without_its_reply(tmp_path, monkeypatch):
+    monkeypatch.setattr(MessageStore, "reply", lambda *_: 1)
+
+    wrong = run_and_check(tmp_path, Scenario("chat", tuple(a_chat("s", 2, 3)))).wrong
+
+    assert "message 's 1' has the reply None" in wrong
 
 
 # Engines that are broken in a way that only a kill shows: the scenario is killed at every pass of a place

@@ -21,7 +21,7 @@ from tests.support.processes import APP, PATIENCE, a_daemon, open_files, until
 from tests.support.statements import record_statements
 
 TASKS = """
-from craftcore import TaskContext
+from craftcore import Continue, TaskContext
 
 @app.workflow("waits")
 async def waits(ctx: TaskContext) -> str:
@@ -31,6 +31,20 @@ async def waits(ctx: TaskContext) -> str:
 async def talks(ctx: TaskContext) -> None:
     await ctx.progress("half")
     await ctx.wait_for("go")
+
+@app.workflow("chat", sources=["MESSAGE"])
+async def chat(ctx: TaskContext, text: str):
+    from pathlib import Path
+    import anyio
+    said = text if ctx.turn == 1 else ctx.received["text"]
+    if said == "reply and hang":
+        await ctx.reply(f"re {said}")
+    await ctx.progress(said)
+    while "hang" in said and not Path("go").exists():
+        await anyio.sleep(0.01)
+    if said != "reply and hang":
+        await ctx.reply(f"re {said}")
+    return Continue(None, on="message")
 
 @app.workflow("asks")
 async def asks(ctx: TaskContext) -> str:
@@ -58,6 +72,31 @@ def test_result_arrives_from_the_daemon(folder):
         assert work.result(timeout=PATIENCE) == "Hello Ada"
         assert producer.handle(work.id).result(str, timeout=0) == "Hello Ada"
         assert work.state().status == "DONE"
+
+
+@pytest.mark.parametrize("text", ["hang and reply", "reply and hang"])
+def test_message_has_its_reply_when_its_turn_is_killed_before_or_after_that(folder, text):
+    with Producer(folder / "agent.db") as producer, ThreadPoolExecutor() as threads:
+
+        def say(text: str) -> Any:
+            return producer.emit(None, {"text": text}, source="MESSAGE", session_id="s")
+
+        with running_daemon(folder) as daemon:
+            first = say("hello")
+            assert first.result(timeout=PATIENCE) == "re hello"
+            hanging = say(text)
+            waiting = threads.submit(hanging.result, timeout=PATIENCE)
+            until(lambda: first.state().progress_json == f'"{text}"')
+            if text == "reply and hang":
+                assert waiting.result(PATIENCE) == f"re {text}"
+            daemon.kill()
+        assert waiting.done() == (text == "reply and hang")
+        (folder / "go").touch()
+        with running_daemon(folder):
+            assert waiting.result(PATIENCE) == f"re {text}"
+            assert say("bye").result(timeout=PATIENCE) == "re bye"
+            assert hanging.result(timeout=0) == f"re {text}"
+            assert first.state().turn == 4
 
 
 def test_events_follow_the_work_of_the_daemon(folder):
