@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from craftcore.engine.turn.context import TaskContext, current
     from craftcore.engine.turn.emit import Child
     from craftcore.engine.turn.task_events import TaskEvent
+    from craftcore.engine.turn.turn_history import History
     from craftcore.error_codes import ErrorCode
     from craftcore.errors import (
         ActivityUnknown,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from craftcore.tasks.alternatives import Ask, Event, First, Timer
     from craftcore.tasks.model import Question, Resume, Task
     from craftcore.tasks.outcomes import Continue, Done
+    from craftcore.tasks.session_message import SessionMessage
     from craftcore.tasks.work_store import WorkUpdate
     from craftcore.temporal.temporal_producer import TemporalProducer
     from craftcore.triggers.backoff import RetryPolicy
@@ -84,6 +86,7 @@ _NAMES = (
     ("craftcore.engine.turn.context", "TaskContext current"),
     ("craftcore.engine.turn.emit", "Child"),
     ("craftcore.engine.turn.task_events", "TaskEvent"),
+    ("craftcore.engine.turn.turn_history", "History"),
     ("craftcore.error_codes", "ErrorCode"),
     ("craftcore.errors", "ActivityUnknown CannotCreate ChildFailed ClusterUnavailable ConfigInvalid CraftcoreError"),
     ("craftcore.errors", "DaemonRunning DatabaseInvalid DuplicateTrigger EngineCrashed FilterInvalid"),
@@ -110,6 +113,7 @@ _NAMES = (
     ("craftcore.tasks.alternatives", "Ask Event First Timer"),
     ("craftcore.tasks.model", "Question Resume Task"),
     ("craftcore.tasks.outcomes", "Continue Done"),
+    ("craftcore.tasks.session_message", "SessionMessage"),
     ("craftcore.tasks.work_store", "WorkUpdate"),
     ("craftcore.temporal.temporal_producer", "TemporalProducer"),
     ("craftcore.triggers.backoff", "RetryPolicy"),
@@ -124,13 +128,14 @@ __all__ = [
     "Action", "ActivityUnknown", "App", "Ask", "AsyncProducer", "BlockingHandle", "BlockingSchedules", "Call",
     "CannotCreate", "CatchUp", "Child", "ChildFailed", "ClusterUnavailable", "Config", "ConfigInvalid", "Continue",
     "CraftcoreError", "DaemonRunning", "DatabaseInvalid", "DedupScope", "Done", "DuplicateTrigger", "Emitted",
-    "EngineCrashed", "ErrorCode", "Event", "Fail", "FilterInvalid", "FiringResult", "First", "Handle",
+    "EngineCrashed", "ErrorCode", "Event", "Fail", "FilterInvalid", "FiringResult", "First", "Handle", "History",
     "IdempotencyConflict", "InvalidInput", "KeyRequired", "LLMRouter", "LeaseLost", "LiveSession", "NoEffect",
     "NotFound", "NotReplayable", "Notification", "Occurrence", "OnUnknown", "OutcomeUnknown", "Overlap",
     "PayloadTooLarge", "PermissionRefused", "Producer", "Question", "Rate", "Removed", "ReplayEngine", "ReplayEntry",
     "ReplayHashMismatch", "ReplayResult", "Resume", "Retry", "RetryPolicy", "Route", "RoutedTrigger", "Router",
-    "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "Snooze", "StateRefused",
-    "StepConflict", "StillWaiting", "StorageBusy", "StorageError", "StorageFull", "Strategy", "Task", "TaskContext",
+    "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "SessionMessage", "Snooze",
+    "StateRefused", "StepConflict", "StillWaiting", "StorageBusy", "StorageError", "StorageFull", "Strategy", "Task",
+    "TaskContext",
     "TaskEvent", "TemporalProducer", "Timer", "TransactionTimeout", "Trigger", "TriggerSource", "TriggerSpec",
     "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied", "WriterDied", "current",
     "living_ui_key", "memory_key", "onboarding_key", "proactive_key",

@@ -105,7 +105,13 @@ class Services:
         )
         self.turn_starter = TurnStarter(waits)
         self.turns = TurnService(
-            self.triggers, waits, task_closer, turn_stopper, self.restored, lease_seconds=config.triggers.lease_seconds
+            self.triggers,
+            waits,
+            task_closer,
+            turn_stopper,
+            self.restored,
+            lease_seconds=config.triggers.lease_seconds,
+            history_messages=config.tasks.history_messages,
         )
         self.resume_contract = ResumeContract(self.tasks, waits, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks

@@ -29,6 +29,7 @@ PROGRAM_NAMES = {
     "trial",
     "shipping",
     "assistant",
+    "chat",
     "primes",
     "totals",
     "stock",
@@ -128,6 +129,21 @@ def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
     assert [*folder.glob("invoice-*.txt")] == [written]
     assert task(folder, task_id) == ("DONE", f"invoice-{task_id}.txt")
     assert lines(folder, "outbox.txt") == [f"activity:{task_id}:1.1 ada"]
+
+
+def test_chat_continues_its_conversation(folder):
+    for text in ("hello", "again"):
+        send(folder, text)
+        run(folder, "chat")
+
+    listed = call_command(folder, "--json", "session", "history", "ada").json
+    said = [(one["number"], one["message"]["role"], one["message"]["text"]) for one in listed]
+    assert said == [
+        (1, "user", "hello"),
+        (2, "model", "0 messages before this one: hello"),
+        (3, "user", "again"),
+        (4, "model", "2 messages before this one: again"),
+    ]
 
 
 CRASHES = {"test_welcome.py": "step.ran:1", "test_repaired.py": "provider.answered:1"}

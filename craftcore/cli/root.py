@@ -36,6 +36,7 @@ SECTIONS = {
     "Tasks, their questions, irreversible actions": {
         "task": "task.commands:task",
         "inbox": "task.inbox:inbox",
+        "session": "task.conversation:session",
         "activity": "activity.commands:activity",
     },
     "Executions: what was seen of each attempt": {

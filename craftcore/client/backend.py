@@ -16,6 +16,7 @@ from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import Duration
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
+from craftcore.tasks.session_message import StoredMessage
 from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.model import Trigger, TriggerSpec
 from craftcore.triggers.start_holds import HoldTarget
@@ -34,6 +35,7 @@ class Capability(StrEnum):
     DEAD_LETTERS = "dead_letters"
     TRANSACTION = "transaction"
     REPLY = "reply"
+    HISTORY = "history"
 
 
 class Backend(Protocol):
@@ -90,6 +92,10 @@ class Backend(Protocol):
     ) -> list[Task]: ...
 
     async def questions(self, limit: int) -> list[Question]: ...
+
+    async def history(self, session_id: str, limit: int, after: int, before: int | None) -> list[StoredMessage]: ...
+
+    async def forget_history(self, session_id: str) -> int: ...
 
     async def dead_letters(self, limit: int) -> list[Trigger]: ...
 

@@ -68,6 +68,8 @@ class BlockingWorkCalls(BlockingCalls):
     task = make_blocking(WorkCalls.task)
     tasks = make_blocking(WorkCalls.tasks)
     questions = make_blocking(WorkCalls.questions)
+    history = make_blocking(WorkCalls.history)
+    forget_history = make_blocking(WorkCalls.forget_history)
     dead_letters = make_blocking(WorkCalls.dead_letters)
     requeue = make_blocking(WorkCalls.requeue)
 

@@ -17,6 +17,8 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.model import Question, Task
+from craftcore.tasks.session_message import StoredMessage
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import NewTrigger, Trigger, TriggerSpec
@@ -162,6 +164,12 @@ class FileBackend(ABC):
             return omit_damaged(found)
 
         return await self.read(list_tasks)
+
+    async def history(self, session_id: str, limit: int, after: int, before: int | None) -> list[StoredMessage]:
+        return omit_damaged(await self.read(SessionMessageStore().list_newest, session_id, limit, after, before))
+
+    async def forget_history(self, session_id: str) -> int:
+        return await self.commit(SessionMessageStore().remove_all, session_id)
 
     async def dead_letters(self, limit: int) -> list[Trigger]:
         return omit_damaged(await self.read(TriggerLists().list_dead, limit))

@@ -15,6 +15,7 @@ from craftcore.serialization.arguments import require_member, require_whole_numb
 from craftcore.serialization.encode import encode
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task, TaskStatus
+from craftcore.tasks.session_message import SessionMessage, decode_messages
 from craftcore.tasks.work_store import FIND_MAX, WorkFilter
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.start_holds import hold_target
@@ -218,6 +219,25 @@ class WorkCalls(ABC):
     async def questions(self, limit: int = 100) -> list[Question]:
         """Return what waits for an answer, asked longest ago first. A cluster may lag by a second."""
         return await self._backend.questions(limit)
+
+    async def history(
+        self, session_id: str, *, limit: int = 100, after: int = 0, before: int | None = None, type: Any = Any
+    ) -> list[SessionMessage]:
+        """Return the newest messages that turns of a session appended with `ctx.history`, the oldest of them first.
+
+        `limit`: up to 10,000. `after`, `before`: only those with higher, or lower, numbers. `type`: of each message.
+        `session_id` is the id of the task where a task has no session. Nothing was appended: an empty list. A damaged
+        row is left out. Raises InvalidInput for a message that does not fit `type`, and for a limit that there is not.
+        """
+        require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
+        return decode_messages(await self._backend.history(session_id, limit, after, before), type)
+
+    async def forget_history(self, session_id: str) -> int:
+        """Remove all messages of a session, and return their number. A turn that runs appends its own when it ends.
+
+        Records, payloads and states of its tasks keep what they hold, until retention removes them.
+        """
+        return await self._backend.forget_history(session_id)
 
     async def dead_letters(self, limit: int = 100) -> list[Trigger]:
         """Return the triggers whose attempts are spent, the last one first. One whose row is damaged is left out.

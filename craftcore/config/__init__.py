@@ -94,9 +94,11 @@ class RetrySettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
     """The limits of a task. `max_turns` and `max_steps` count what it does without rest: since something last came
-    from outside, or it slept for a minute. Times in seconds; `stall_after` 0: never."""
+    from outside, or it slept for a minute. `history_messages`: the newest messages of a session that are kept. Times in
+    seconds; `stall_after` 0: never."""
 
     state_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
+    history_messages: Annotated[int, Between(10, 10_000_000)] = 10_000
     result_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
     max_turns: Annotated[int, Between(1, 1_000_000)] = 1000
     max_steps: Annotated[int, Between(1, 1_000_000)] = 10_000
@@ -127,6 +129,7 @@ class RetentionSettings:
     bodies: Annotated[float, Between(0, KEPT_MAX)] = 604_800.0
     history: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
     audit: Annotated[float, Between(0, KEPT_MAX)] = 7_776_000.0
+    messages: Annotated[float, Between(0, KEPT_MAX)] = 31_536_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

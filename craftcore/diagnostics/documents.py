@@ -13,6 +13,7 @@ from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged, row_document
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, Wait
+from craftcore.tasks.session_message import StoredMessage
 from craftcore.tasks.turn_event_store import StreamRow
 from craftcore.triggers.model import Trigger
 
@@ -88,3 +89,16 @@ def event_document(event: Row | StreamRow) -> dict[str, Any]:
     row = event if isinstance(event, dict) else event._asdict()
     known = {name: value for name, value in row.items() if name != "payload_json"}
     return add_iso_times({**known, "payload": json_or_text(row["payload_json"])})
+
+
+def message_document(message: StoredMessage) -> dict[str, Any]:
+    """Return a message of a session, as a value."""
+    return add_iso_times(
+        {
+            "number": message.number,
+            "task_id": message.task_id,
+            "turn": message.turn,
+            "created_at": message.created_at,
+            "message": json_or_text(message.message_json),
+        }
+    )

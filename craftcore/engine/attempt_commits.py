@@ -168,6 +168,7 @@ class AttemptCommits:
                         steps,
                         self._may_claim_next(attempt),
                         is_stalled or attempt.was_stalled,
+                        () if attempt.turn is None else attempt.turn.messages,
                     )
                 )
                 turned.append(attempt.claim.seq)

@@ -6,11 +6,13 @@ from typing import Any
 
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
+from craftcore.errors import NotFound
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.operations.triggers import make_reason
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import Question, Task
+from craftcore.tasks.session_message_store import SessionMessageStore
 
 
 def signal(
@@ -68,3 +70,12 @@ def answer(
     key = question.activity_key
     about = None if key is None else ActivityStore().get(tx, key)
     return question, services.tasks.get(tx, question.task_id), about
+
+
+def forget_history(tx: Transaction, scope: AuditScope, session_id: str) -> int:
+    """Remove all messages of a session; their number. Raises NotFound when there are none."""
+    removed = SessionMessageStore().remove_all(tx, session_id)
+    if not removed:
+        raise NotFound(f"no turn of session {session_id} has appended a message, or all were removed")
+    scope.record(session_id, messages=removed)
+    return removed

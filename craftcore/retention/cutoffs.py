@@ -23,6 +23,7 @@ class Cutoffs(NamedTuple):
     bodies: float
     history: float
     audit: float
+    messages: float
     now: float
 
     @classmethod
@@ -33,5 +34,13 @@ class Cutoffs(NamedTuple):
         (999940.0, -inf, 308800.0)
         """
         keys = settings.keys and max(settings.keys, longest_catch_up + AFTER_CATCH_UP)
-        ages = (settings.triggers, settings.dead, keys, settings.bodies, settings.history, settings.audit)
+        ages = (
+            settings.triggers,
+            settings.dead,
+            keys,
+            settings.bodies,
+            settings.history,
+            settings.audit,
+            settings.messages,
+        )
         return cls._make([*(now - seconds if seconds else NEVER for seconds in ages), now])

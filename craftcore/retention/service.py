@@ -16,6 +16,7 @@ from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
 from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit, OldEpochs
+from craftcore.retention.message_store import OLD_MESSAGES
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.scan_store import LONGEST_CATCH_UP
 from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
@@ -60,6 +61,7 @@ STEPS = (
     Step("activities of ended turns", OLD_ACTIVITIES, size_store.OF_ENDED_ACTS),
     Step("questions of live tasks", OLD_QUESTIONS, size_store.OF_ENDED_QUESTIONS),
     Step("tasks", OLD_TASKS, size_store.OF_TASKS),
+    Step("messages of sessions", OLD_MESSAGES, size_store.OF_MESSAGES),
     Step("occurrences", OLD_OCCURRENCES, size_store.OF_OCCURRENCES),
     Step("operators' log", OldAudit(), size_store.OF_AUDIT),
     Step("starts of the daemon", OldEpochs(), size_store.OF_EPOCHS),

@@ -103,7 +103,7 @@ def plan(
     """Decide how far the limit moves the cutoffs. Pure. `bodies`: (moment, bytes) of what may be stripped, about in
     the order of the moments; `rows`: of what may be removed after that, each worth `share` bytes.
 
-    >>> old = Cutoffs(*[0.0] * 6, now=9.0)
+    >>> old = Cutoffs(*[0.0] * 7, now=9.0)
     >>> plan([(1.0, 60.0), (2.0, 60.0)], [(1.0, 0.0)], old, excess=100, share=10.0)
     Limit(bodies=2.0, rows=-inf)
     """

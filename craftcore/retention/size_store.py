@@ -152,6 +152,9 @@ OF_ENDED_ACTS: Statements = (
     ),
 )
 OF_ENDED_QUESTIONS: Statements = (_size_statement("questions", f"seq {GONE}", QUESTION),)
+OF_MESSAGES: Statements = (
+    _size_statement("session_messages", f"seq {GONE}", "session_id, group_key, task_id, message_json"),
+)
 OF_OCCURRENCES: Statements = (
     _size_statement("schedule_occurrences", f"seq {GONE}", "schedule_id, cause, outcome, reason, trigger_id"),
 )

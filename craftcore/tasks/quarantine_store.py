@@ -48,7 +48,9 @@ def find_corrupt(tx: Reader) -> list[tuple[Quarantine, CorruptRow]]:
     """Return the corrupt rows of live tasks and open activities. When there are none, inspect all that has ended."""
     live = (OPEN_ACTIVITIES, LIVE_TASKS, WAITS, QUESTIONS, MESSAGES, MEMOS, CREATORS)
     found = [(table, row) for table in live for row in table.find(tx)]
-    return found or [(table, row) for table in (ALL_ACTIVITIES, ENDED_TASKS) for row in table.find(tx)]
+    return found or [
+        (table, row) for table in (ALL_ACTIVITIES, ENDED_TASKS, SESSION_MESSAGES) for row in table.find(tx)
+    ]
 
 
 def fail_task(tx: Transaction, task_seq: int, wrong: str) -> Task | None:
@@ -80,6 +82,14 @@ def check_message(row: Row) -> None:
         raise UnreadableRow(f"payload_json is not JSON: {error}") from error
     if row["status"] != "UNREAD":
         raise UnreadableRow(f"status {row['status']:.80} is unknown")
+
+
+def check_session_message(row: Row) -> None:
+    """Check that the row is a message of a session. Raises ValueError."""
+    try:
+        json.loads(row["message_json"] or "null")
+    except ValueError as error:
+        raise UnreadableRow(f"message_json is not JSON: {error}") from error
 
 
 def check_activity(row: Row) -> None:
@@ -178,6 +188,17 @@ MESSAGES = Quarantine(
     nulls=("wait_seq",),
     json=("payload_json",),
 )
+
+SESSION_MESSAGES = Quarantine(
+    table="session_messages",
+    kind="message of a session",
+    name="seq",
+    rows="SELECT * FROM session_messages WHERE message_json <> '' OR group_key IS NOT NULL",
+    check=check_session_message,
+    becomes={"message_json": "''", "begins": "begins <> 0"},
+    nulls=("group_key",),
+)
+"""A conversation goes on without the message."""
 
 MEMOS = Quarantine(
     table="event_rows",

@@ -14,6 +14,8 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import MESSAGE, Entry, NewWait, QuestionKind, Task, TaskStatus
 from craftcore.tasks.outcomes import Continues, Move, Returned, Suspends
 from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.session_message import NewMessage, session_of
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.task_end import TaskCloser, end_of_task
 from craftcore.tasks.turn_stop import TurnStopper
@@ -28,7 +30,8 @@ class TurnEnd(NamedTuple):
     """How a turn ended. `move` None: it failed, or was cancelled, and `settlement` says the rest.
 
     `steps`: how much it took of its work budget. `claim_next`: the next turn's trigger may be created claimed.
-    `was_stalled`: a person was asked about it, and need not answer any more.
+    `was_stalled`: a person was asked about it, and need not answer any more. `messages`: what it appended to its
+    session; stored when it is over, not when it waits or fails.
     """
 
     entry: Entry
@@ -37,6 +40,7 @@ class TurnEnd(NamedTuple):
     steps: int
     claim_next: bool
     was_stalled: bool
+    messages: Sequence[NewMessage] = ()
 
 
 class Followed(NamedTuple):
@@ -51,7 +55,8 @@ NOTHING = Followed()
 
 
 class TurnService:
-    """Settle and deliver. `lease_seconds` is how long the next turn's claim holds when it is born claimed."""
+    """Settle and deliver. `lease_seconds` is how long the next turn's claim holds when it is born claimed,
+    `history_messages` how many messages of a session are kept."""
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class TurnService:
         restored: RestoredWork,
         *,
         lease_seconds: float,
+        history_messages: int,
     ) -> None:
         self._triggers = triggers
         self._waiting = waiting
@@ -69,6 +75,8 @@ class TurnService:
         self._stopping = stopping
         self._restored = restored
         self._lease_seconds = lease_seconds
+        self._history_messages = history_messages
+        self._messages = SessionMessageStore()
         self._tasks = TaskStore()
         self._questions = QuestionStore()
 
@@ -140,13 +148,22 @@ class TurnService:
                     return None, Followed(due_at=begun.due_at)
                 return end_of_task(task, TaskStatus.CANCELLED, settlement.reason, now, code=settlement.error_code), over
             case Returned(result_json=result):
+                self._append_messages(tx, end)
                 return end_of_task(task, TaskStatus.DONE, settlement.reason, now, result_json=result), over
             case Suspends(wait=wait):
                 return self._suspend(tx, end, task.turn, None, wait)
             case Continues(state_json=state, wait=wait):
+                self._append_messages(tx, end)
                 if wait is None:
                     return self._next_turn(tx, epoch, end, state)
                 return self._suspend(tx, end, task.turn + 1, state, wait)
+
+    def _append_messages(self, tx: Transaction, end: TurnEnd) -> None:
+        if end.messages:
+            task = end.entry.task
+            self._messages.append_all(
+                tx, session_of(task), task.id, task.turn, end.messages, kept=self._history_messages
+            )
 
     def _suspend(
         self, tx: Transaction, end: TurnEnd, turn: int, state: str | None, wait: NewWait

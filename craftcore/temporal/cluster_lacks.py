@@ -21,6 +21,7 @@ LACKS: Mapping[Capability, str] = {
         "on a cluster, ctx.reply answers no message: a message ends when it is delivered. Emit each message as a task "
         "of its own, whose result is the answer"
     ),
+    Capability.HISTORY: "a cluster keeps no messages of sessions: keep them in a database of your own",
 }
 
 COMMANDS: Mapping[str, str] = {
@@ -28,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "hold": LACKS[Capability.HOLD],
     "release": LACKS[Capability.HOLD],
     "task stop": LACKS[Capability.STOP_TURN],
+    "session": LACKS[Capability.HISTORY],
     "verify": "a history has no hash chain: the cluster keeps it, and nothing of craftcore can verify it",
     "db": "a cluster has no database file: the cluster itself is backed up by its operator",
 }

@@ -212,6 +212,12 @@ class ClusterRequests:
     async def release(self, target: object) -> NoReturn:
         raise make_refusal(self, Capability.HOLD)
 
+    async def history(self, session_id: str, limit: int, after: int, before: int | None) -> NoReturn:
+        raise make_refusal(self, Capability.HISTORY)
+
+    async def forget_history(self, session_id: str) -> NoReturn:
+        raise make_refusal(self, Capability.HISTORY)
+
     async def dead_letters(self, limit: int) -> NoReturn:
         raise make_refusal(self, Capability.DEAD_LETTERS)
 

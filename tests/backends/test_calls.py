@@ -172,6 +172,7 @@ LACKED: dict[Capability, list[tuple[str, tuple[Any, ...], dict[str, Any]]]] = {
     Capability.HOLD: [("hold", (), {"workflow": "add"}), ("release", (), {"workflow": "add"})],
     Capability.DEAD_LETTERS: [("dead_letters", (), {})],
     Capability.TRANSACTION: [("transaction", (store_photo, b"\x00\xff"), {})],
+    Capability.HISTORY: [("history", ("s",), {"limit": 5}), ("forget_history", ("s",), {})],
 }
 
 

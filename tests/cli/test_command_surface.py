@@ -23,7 +23,7 @@ PROMISED = """
     replay verify invalidate export diff execution:retry|skip
     db:migrate|backup|restore|check|stats|gc systemd:install|print reload
 """
-ADDED = "crashtest schedule:why task:stop audit completion hold web"
+ADDED = "session:history|forget crashtest schedule:why task:stop audit completion hold web"
 
 NAMED = [
     f"{noun} {verb}".rstrip()
@@ -37,7 +37,7 @@ TABLES = {"commands.py", "json_contracts.py", "test_command_surface.py", "test_h
 """These files name every command, so a name in them does not count as a test."""
 
 MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
-FOREIGN_VALUES = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
+FOREIGN_VALUES = {"payload", "message", "arguments", "result", "state", "details", "envelope", "error", "executions"}
 """Values written by a user's program or an older version: they are printed unchanged."""
 
 NEED_MORE_THAN_ROWS = {"run", "reload", "demo", "crashtest", "db restore", "web"}

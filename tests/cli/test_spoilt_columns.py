@@ -32,6 +32,7 @@ RELEVANT = {
     "questions": ("inbox", "task show", "activity", "top"),
     "activity_log": ("activity", "task show", "inbox", "status"),
     "activity_decisions": ("activity",),
+    "session_messages": ("session",),
     "mailbox": ("task", "trigger why", "trigger show", "doctor"),
     "early_mail": ("task", "trigger why", "trigger show", "status", "doctor"),
     "blobs": ("inspect", "replay", "diff", "export", "trigger show"),

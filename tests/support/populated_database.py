@@ -11,6 +11,8 @@ from craftcore.audit.model import AuditRow
 from craftcore.audit.store import list_rows
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
+from craftcore.tasks.session_message import NewMessage
+from craftcore.tasks.session_message_store import SessionMessageStore
 from tests.support.fake_payments import LOST, NOTHING, Bank
 from tests.support.fakes import VirtualClock, VirtualCore, a_trigger
 from tests.support.idle_database import FILES, a_task, restore_files
@@ -89,6 +91,8 @@ def _make(path: Path, now: float) -> World:
     asks = a_task(path, "ask", clock, session_id="lobby")
     with core.transaction() as tx:
         waiting = core.triggers.emit(tx, a_trigger()).id
+        said = [NewMessage('{"user":"hello"}', True, None), NewMessage('"ho"', True, "call_1")]
+        SessionMessageStore().append_all(tx, "lobby", asks, 1, said, kept=10)
         set_fact(tx, "held", "it was restored")
         died = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=dead)
         ended = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=paid)

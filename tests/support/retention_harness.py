@@ -16,7 +16,7 @@ from tests.support.fakes import VirtualCore
 
 HOUR, DAY = 3600.0, 86_400.0
 
-NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0)
+NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0, messages=0)
 
 
 def only(**settings: float) -> RetentionSettings:

@@ -17,6 +17,7 @@ from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
+from craftcore.engine.turn.turn_history import History
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.engine.turn.wait_any import Alternative, wait_any
 from craftcore.errors import InvalidInput, PayloadTooLarge
@@ -279,6 +280,14 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         if wait is not None and wait.value_json is not None:
             value = decode(wait.value_json, self._received_type, "ctx.received")
         return cast("E", value)
+
+    @cached_property
+    def history(self) -> History:
+        """The conversation of the session of this task, message by message: `append` and `last`.
+
+        Raises InvalidInput on a cluster.
+        """
+        return History(self._turn)
 
     @cached_property
     def log(self) -> Any:

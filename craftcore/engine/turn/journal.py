@@ -12,6 +12,7 @@ from craftcore.activities.model import Activity, Decision, NewIntent, StartedCal
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
@@ -120,6 +121,15 @@ class TurnTables(Protocol):
         self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
     ) -> T:
         """Do the same with `call(tx, *args)`, which writes tables of craftcore."""
+
+    @property
+    def messages(self) -> SessionMessageStore:
+        """The table of `ctx.history`. Raises InvalidInput where there are no tables."""
+
+    async def read_recorded(
+        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        """Do the same with `call(tx, *args)`, which only reads."""
 
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         """Return `call(reader, *args)` as it is now. It is not recorded."""

@@ -20,6 +20,7 @@ from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, ActivityEvents, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
 from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
@@ -246,6 +247,7 @@ class SqliteTables:
         self, services: Services, commits: DurableCommits, schedules: RuntimeSchedules, on_changed: Callable[[], None]
     ) -> None:
         self.schedules = schedules
+        self.messages = SessionMessageStore()
         self._commits = commits
         self._turn_recorder = services.turn_recorder
         self._read = services.read
@@ -276,6 +278,17 @@ class SqliteTables:
             answer: T = await self._commits.commit(record)
         finally:
             self._on_changed()  # also when the turn is cancelled: the commit may have come about
+        return answer
+
+    async def read_recorded(
+        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        def record(tx: Transaction) -> T:
+            event, answer = event_of(call(tx, *args))
+            self._turn_recorder.record(tx, event)
+            return answer
+
+        answer: T = await self._commits.commit(record)
         return answer
 
     async def read(self, call: Callable[..., T], *args: Any) -> T:

@@ -8,6 +8,7 @@ import anyio
 
 from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
+from craftcore.tasks.session_message import NewMessage
 from craftcore.tasks.wait_rules import has_renewed_budget
 
 
@@ -62,6 +63,8 @@ class TurnState:
         self.again: RetryActLater | None = None
         """Why this attempt ends so that the next one can go on."""
         self.is_over = False
+        self.messages: list[NewMessage] = []
+        """The messages that this entry has appended to its session. They are stored when the turn is over."""
         self.calls_made = CallsMade()
         """The calls of `ctx` that its code has made."""
         self.progress_at = time.monotonic()

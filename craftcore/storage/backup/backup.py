@@ -48,6 +48,7 @@ COUNTED = (
     *("triggers", "executions", "retained_records", "event_rows", "blobs", "tasks", "task_holds", "waits", "questions"),
     *("mailbox", "early_mail", "activity_log", "activity_decisions", "schedules", "schedule_occurrences"),
     *("clock_events", "epochs", "audit_log", "notices", "notice_kinds", "limit_waits", "restored_work"),
+    "session_messages",
 )
 """The tables whose rows the manifest counts."""
 

@@ -28,6 +28,7 @@ from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry, NewWait, QuestionKind, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.resume import make_stale_question
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.tasks.turn_event_store import NewEvent, split_failures
 from craftcore.temporal.addressee import look_for
 from craftcore.temporal.entries.accept import make_accept
@@ -70,6 +71,12 @@ NO_SCHEDULES = (
 )
 
 
+NO_HISTORY = (
+    "ctx.history is not there on a cluster: its rows are in a database. Keep the newest messages in the state, and all "
+    "of them in a database of your own, in a ctx.step"
+)
+
+
 class NoTables:
     """The tables of a turn on a cluster, which has no database: each use is refused."""
 
@@ -88,6 +95,15 @@ class NoTables:
         self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
     ) -> T:
         raise InvalidInput(NO_SCHEDULES)
+
+    @property
+    def messages(self) -> SessionMessageStore:
+        raise InvalidInput(NO_HISTORY)
+
+    async def read_recorded(
+        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        raise InvalidInput(NO_HISTORY)
 
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         raise InvalidInput(NO_SCHEDULES)

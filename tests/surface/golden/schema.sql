@@ -83,6 +83,12 @@ CREATE INDEX questions_wait ON questions (wait_seq) WHERE wait_seq IS NOT NULL;
 -- index schedules_next
 CREATE INDEX schedules_next ON schedules (next_at) WHERE next_at IS NOT NULL;
 
+-- index session_messages_group
+CREATE INDEX session_messages_group ON session_messages (session_id, group_key) WHERE group_key IS NOT NULL;
+
+-- index session_messages_number
+CREATE UNIQUE INDEX session_messages_number ON session_messages (session_id, number);
+
 -- index tasks_dedup
 CREATE INDEX tasks_dedup ON tasks (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('RUNNING', 'WAITING');
 
@@ -447,6 +453,19 @@ CREATE TABLE schema_migrations (
     applied_at REAL NOT NULL
 ) STRICT
 ;
+
+-- table session_messages
+CREATE TABLE session_messages (
+    seq          INTEGER PRIMARY KEY,
+    session_id   TEXT NOT NULL,              -- the session; of a task without one, the id of the task
+    number       INTEGER NOT NULL CHECK (number > 0),  -- of the message in its session, from 1
+    begins       INTEGER NOT NULL CHECK (begins IN (0, 1)),  -- 1: what is read or kept may begin here
+    group_key    TEXT,                       -- messages of a session with the same one stay together
+    task_id      TEXT NOT NULL,              -- whose turn appended it
+    turn         INTEGER NOT NULL,
+    message_json TEXT NOT NULL,              -- '': it was damaged, and set aside
+    created_at   REAL NOT NULL
+) STRICT;
 
 -- table task_holds
 CREATE TABLE task_holds (
