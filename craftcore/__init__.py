@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from craftcore.config import Config
     from craftcore.engine.turn.context import TaskContext, current
     from craftcore.engine.turn.emit import Child
+    from craftcore.engine.turn.stopped_turn import StoppedTurn
     from craftcore.engine.turn.task_events import TaskEvent
     from craftcore.engine.turn.turn_history import History
     from craftcore.error_codes import ErrorCode
@@ -86,6 +87,7 @@ _NAMES = (
     ("craftcore.engine.turn.context", "TaskContext current"),
     ("craftcore.engine.turn.emit", "Child"),
     ("craftcore.engine.turn.task_events", "TaskEvent"),
+    ("craftcore.engine.turn.stopped_turn", "StoppedTurn"),
     ("craftcore.engine.turn.turn_history", "History"),
     ("craftcore.error_codes", "ErrorCode"),
     ("craftcore.errors", "ActivityUnknown CannotCreate ChildFailed ClusterUnavailable ConfigInvalid CraftcoreError"),
@@ -134,11 +136,10 @@ __all__ = [
     "PayloadTooLarge", "PermissionRefused", "Producer", "Question", "Rate", "Removed", "ReplayEngine", "ReplayEntry",
     "ReplayHashMismatch", "ReplayResult", "Resume", "Retry", "RetryPolicy", "Route", "RoutedTrigger", "Router",
     "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "SessionMessage", "Snooze",
-    "StateRefused", "StepConflict", "StillWaiting", "StorageBusy", "StorageError", "StorageFull", "Strategy", "Task",
-    "TaskContext",
-    "TaskEvent", "TemporalProducer", "Timer", "TransactionTimeout", "Trigger", "TriggerSource", "TriggerSpec",
-    "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied", "WriterDied", "current",
-    "living_ui_key", "memory_key", "onboarding_key", "proactive_key",
+    "StateRefused", "StepConflict", "StillWaiting", "StoppedTurn", "StorageBusy", "StorageError", "StorageFull",
+    "Strategy", "Task", "TaskContext", "TaskEvent", "TemporalProducer", "Timer", "TransactionTimeout", "Trigger",
+    "TriggerSource", "TriggerSpec", "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied",
+    "WriterDied", "current", "living_ui_key", "memory_key", "onboarding_key", "proactive_key",
 ]  # fmt: skip
 
 

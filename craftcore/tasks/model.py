@@ -136,6 +136,8 @@ class Task:
     """The turn that a person has stopped; when it ends, the task waits on. None: none since the last retry."""
     reply_json: str | None = None
     """The value that its first turn gave to ctx.reply, as JSON; None: none, or it is not kept any more."""
+    """The turn that a person has stopped; when it ends, the task waits on. None: none was stopped, or the last one that
+    was is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +285,15 @@ class NewWait:
         return self.any_of or self.name
 
 
+class RecordedStop(NamedTuple):
+    """The record of a stopped turn. `received_json`: the value of the event that began it; None: it was begun by none,
+    or that is not kept any more. `steps`: the identities of its completed steps, in their order."""
+
+    turn: int
+    received_json: str | None
+    steps: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """The entry of a turn.
@@ -293,6 +304,7 @@ class Entry:
     failures      how often each of its steps has failed in this attempt, by its identity
     waits         those of this turn that are over, by name
     received      the wait that began this turn, where one did
+    stopped       what is on record of the turn before, if a person stopped that
     """
 
     task: Task
@@ -301,6 +313,7 @@ class Entry:
     memo: dict[str, str] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
+    stopped: RecordedStop | None = None
 
     @property
     def received(self) -> Wait | None:

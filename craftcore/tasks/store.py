@@ -186,7 +186,7 @@ class TaskStore:
                    error_code    = NULL,
                    error_message = NULL,
                    deadline_at   = NULL,
-                   stopped_turn  = NULL,
+                   stopped_turn  = CASE WHEN stopped_turn < turn THEN stopped_turn END,
                    turns_alone   = 0,
                    steps_alone   = 0,
                    ended_at      = NULL,

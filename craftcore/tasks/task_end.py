@@ -50,7 +50,7 @@ class TaskCloser:
 
     def cancel(self, tx: Transaction, task: Task, reason: str) -> None:
         """Cancel one live task: at once when its code does not run, else at its next await."""
-        if task.stopped_turn is not None:
+        if task.stopped_turn == task.turn:
             self._tasks.set_stopped_turn(tx, task.seq, None)
         try:
             if task.trigger_id is not None:

@@ -119,6 +119,24 @@ class MemoStore:
         )
         return dict(rows)
 
+    def list_steps_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[str]:
+        """Return the identities of the steps that this turn completed, in their order; those of failed tries are left
+        out."""
+        rows = tx.fetch_tuples(
+            """
+            SELECT memo
+              FROM event_rows
+             WHERE task_seq = ?1
+               AND turn = ?2
+               AND memo >= 'step:'
+               AND memo < 'step;'
+               AND type = 'STEP_COMPLETED'
+             ORDER BY execution_seq, seq
+            """,
+            (task_seq, turn),
+        )
+        return [memo for (memo,) in rows]
+
     def find_attempt_start(self, tx: Reader, trigger_id: str) -> int:
         """Return the record in which the attempt of a trigger began: the last one that did not go on after a crash or a
         shutdown, else its first."""

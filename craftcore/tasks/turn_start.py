@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from craftcore.executions.trigger_view import Creator
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
+from craftcore.tasks.model import CONTINUED, Entry, NewTask, QuestionKind, RecordedStop, Resume, Task, TaskStatus, Wait
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, MemoStore, split_failures
@@ -88,11 +88,19 @@ class TurnStarter:
             memo, failures = split_failures(memo, since)
         return Entry(
             task=task,
+            stopped=self._read_stop(tx, task) if task.stopped_turn == task.turn - 1 else None,
             resume=resume,
             creator=Creator(**creator) if creator else None,
             memo=memo,
             failures=failures,
             waits={wait.name: wait for wait in waits},
+        )
+
+    def _read_stop(self, tx: Transaction, task: Task) -> RecordedStop:
+        turn = task.turn - 1
+        began = [wait for wait in self._waits.list_of_turn(tx, task.seq, turn) if wait.name == CONTINUED]
+        return RecordedStop(
+            turn, began[0].value_json if began else None, tuple(self._memos.list_steps_of_turn(tx, task.seq, turn))
         )
 
     def _entry_reason(self, tx: Transaction, claim: Claim, task: Task, waits: Sequence[Wait]) -> Resume:

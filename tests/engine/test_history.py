@@ -183,7 +183,7 @@ async def test_window_is_cut_between_calls_only(tmp_path, limit, seen):
             await ctx.history.append("c")
             await ctx.history.append("d1", "d2", "d3")
             await ctx.history.append("e")
-            return [await ctx.history.last(limit), Continue(None)][1]
+            return Continue(None)
         return await ctx.history.last(limit)
 
     async def same_turn(ctx: TaskContext) -> Any:
@@ -222,6 +222,7 @@ async def test_messages_of_a_group_stay_together_over_calls_and_turns(tmp_path):
             await ctx.history.append("result", group="call_1")
             await ctx.history.append("z")
             return Continue([await ctx.history.last(4), await ctx.history.last(3)])
+        assert ctx.state is not None
         return [*ctx.state, await ctx.history.last(4), await ctx.history.last(3)]
 
     async with lab(App(), tmp_path) as harness:
@@ -269,7 +270,7 @@ async def test_append_of_an_object_without_json_is_refused(tmp_path):
 
 async def test_too_many_messages_of_a_turn_are_refused(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        await ctx.history.append(*range(1_000))
+        await ctx.history.append(*list(range(1_000)))
         await ctx.history.append(1)
 
     assert "1,000 messages" in await refused(tmp_path, turn)
@@ -291,6 +292,6 @@ async def test_limit_of_a_window_is_checked(tmp_path):
 
 async def test_call_that_is_not_awaited_fails_the_attempt(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        ctx.history.append("a")
+        ctx.history.append("a")  # type: ignore[unused-coroutine]
 
     assert "ctx.history.append" in await refused(tmp_path, turn)

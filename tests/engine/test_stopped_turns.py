@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Ask, Continue, Event, Fail, NotFound, StateRefused, TaskContext
+from craftcore import App, Ask, Continue, Event, Fail, NotFound, StateRefused, StoppedTurn, TaskContext
 from tests.support.acts import Gate, Provider, questions, statuses
 from tests.support.engine_harness import Lab, lab
 from tests.support.turns import begin, result
@@ -43,6 +43,14 @@ async def send_messages(harness: Lab, *texts: str) -> str:
         await harness.until(lambda number=number: len(harness.rows(notes)) == number)  # type: ignore[misc]
     [task] = harness.rows("SELECT id FROM tasks")
     return str(task["id"])
+
+
+async def send_messages_after(harness: Lab, sent: int, *texts: str) -> None:
+    """Send messages one by one after `sent` others."""
+    notes = "SELECT 1 FROM events WHERE type = 'NOTE'"
+    for number, text in enumerate(texts, sent + 1):
+        await harness.app.emit(None, {"text": text}, source="MESSAGE", session_id="s")
+        await harness.until(lambda number=number: len(harness.rows(notes)) == number)  # type: ignore[misc]
 
 
 async def test_running_turn_stops_and_the_chat_continues_with_the_state_before(tmp_path):
@@ -92,6 +100,41 @@ async def test_message_received_meanwhile_begins_the_next_turn(tmp_path):
         await harness.app.stop_turn(task_id)
 
         assert result(await harness.ended(task_id)) == ["a", "end"]
+
+
+async def test_next_turn_finds_the_message_and_the_steps_of_the_stopped_turn(tmp_path):
+    seen: list[Any] = []
+    app = App()
+
+    @app.workflow("chat", sources=("MESSAGE",))
+    async def chat(ctx: TaskContext[None, dict[str, str]], text: str) -> Any:
+        message = text if ctx.turn == 1 else ctx.received["text"]
+        seen.append(ctx.stopped)
+        if message == "slow":
+            await ctx.step("model", str, "half")
+            await ctx.step("tool", str, 1, key="a")
+            await ctx.note("received", message)
+            await anyio.sleep_forever()
+        if message == "fail" and ctx.attempt == 1:
+            raise Fail("NO", "no")
+        await ctx.note("received", message)
+        return None if message == "end" else Continue(None, on="message")
+
+    async with lab(app, tmp_path) as harness:
+        task_id = await send_messages(harness, "slow")
+        await harness.app.stop_turn(task_id)
+        await harness.until(lambda: harness.task(task_id)["status"] == "WAITING")
+        await send_messages_after(harness, 1, "b", "slow")
+        await harness.app.stop_turn(task_id)
+        await harness.until(lambda: harness.task(task_id)["status"] == "WAITING")
+        await harness.app.emit(None, {"text": "fail"}, source="MESSAGE", session_id="s")
+        await harness.ended(task_id)
+        await harness.app.retry_task(task_id)
+        await harness.until(lambda: len(seen) == 5)
+
+    first = StoppedTurn(turn=1, received={"text": "slow"}, steps=("model", "tool/a"))
+    third = StoppedTurn(turn=3, received={"text": "slow"}, steps=("model", "tool/a"))
+    assert seen == [None, first, None, third, third]  # the last one after the retry
 
 
 async def test_periodic_turn_stops_until_its_next_time(tmp_path):

@@ -10,7 +10,7 @@ NOW = 1_000 * DAY
 
 
 def test_horizon_equals_now_minus_the_setting():
-    settings = RetentionSettings(triggers=1, dead=2, keys=100 * DAY, bodies=3, history=4, audit=5)
+    settings = RetentionSettings(triggers=1, dead=2, keys=100 * DAY, bodies=3, history=4, audit=5, messages=6)
 
     assert Cutoffs.from_settings(settings, NOW, 0.0) == (
         NOW - 1,
@@ -19,12 +19,13 @@ def test_horizon_equals_now_minus_the_setting():
         NOW - 3,
         NOW - 4,
         NOW - 5,
+        NOW - 6,
         NOW,
     )
 
 
 def test_horizon_of_a_zero_setting_is_never():
-    settings = RetentionSettings(triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0)
+    settings = RetentionSettings(triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0, messages=0)
 
     assert set(Cutoffs.from_settings(settings, NOW, 365 * DAY)[:-1]) == {NEVER}
 

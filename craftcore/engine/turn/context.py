@@ -15,6 +15,7 @@ from craftcore.engine.turn.questions import Asked, check_question
 from craftcore.engine.turn.reply import reply
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
+from craftcore.engine.turn.stopped_turn import StoppedTurn, read_stop
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.turn_history import History
@@ -280,6 +281,15 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         if wait is not None and wait.value_json is not None:
             value = decode(wait.value_json, self._received_type, "ctx.received")
         return cast("E", value)
+
+    @cached_property
+    def stopped(self) -> StoppedTurn[E] | None:
+        """The turn before this one, if a person stopped it: what it had received, and the names of its steps.
+
+        None: it was not stopped. Raises InvalidInput for a received value that does not fit its type.
+        """
+        stop = self._entry.stopped
+        return None if stop is None else read_stop(stop, self._entry.creator, self._received_type)
 
     @cached_property
     def history(self) -> History:
