@@ -24,6 +24,7 @@ from craftcore.diagnostics.file import (
 )
 from craftcore.diagnostics.finding import Finding, Level, fail, guard_check, make_passed, warn
 from craftcore.diagnostics.invariants import invariant_findings
+from craftcore.diagnostics.large_states import find_large_states, state_finding
 from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
 from craftcore.diagnostics.unit import PAGE_UNIT, page_unit_findings, unit_findings, unit_of
 from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
@@ -165,7 +166,8 @@ class Doctor:
             now, retention = self._core.clock.now(), Retention(self._config.retention)
             booting = is_booting(reader, note, held=runs)
             work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention, booting=booting)
-            return list(work_findings(work))
+            states = find_large_states(reader, self._config.tasks.state_max_bytes)
+            return [*work_findings(work), state_finding(states)]
 
     def _check_invariants(self) -> list[Finding]:
         with self._progress() as beat, self._core.database.reading() as reader, reader.with_progress(beat):

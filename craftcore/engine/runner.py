@@ -19,7 +19,7 @@ from craftcore.engine.failure import failure_of, is_only, outcome_of
 from craftcore.engine.limits.shortages import ReleaseCounts, Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
-from craftcore.engine.turn.continuation import document, move_of_continue
+from craftcore.engine.turn.continuation import document, move_of_continue, refuse_large_state
 from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
@@ -130,7 +130,7 @@ class Runner:
         except (OverflowError, ValueError, OSError) as error:
             return Corrupt(message=f"due_at {attempt.claim.due_at!r} is not a valid moment: {error}")
         except InvalidInput as error:
-            return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
+            return Failed(code=error.code, message=error.message, retryable=False)
         try:
             return await self._call(attempt, workflow, call, ends_at)
         finally:
@@ -141,7 +141,10 @@ class Runner:
         trigger = self._view(attempt, entry.creator)
         text = entry.task.state_json
         state = None if text == "null" else decode(text, workflow.state_type, "state")
-        turn = attempt.turn = Turn(attempt, entry, self._services, ends_at)
+        turn = Turn(attempt, entry, self._services, ends_at)
+        if not turn.is_entered_again:
+            refuse_large_state(entry.task, self._services.settings)
+        attempt.turn = turn
         return TaskContext(
             attempt, turn, trigger, state=state, received_type=workflow.received_type, deadline_at=ends_at
         )

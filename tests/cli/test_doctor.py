@@ -69,6 +69,7 @@ EVERYTHING = {
         "held",
         "claims",
         "held tasks",
+        "states",
         "failed",
         "in doubt",
         "retention",
@@ -588,6 +589,23 @@ def test_schedules_ahead_and_a_clock_behind_are_reported(cli, core, found, clock
     assert cli("schedule", "trust-clock").code == 0
     assert cli("schedule", "reanchor").code == 0
     assert {"schedules", "clock"}.isdisjoint(levels(found()))
+
+
+def test_live_task_with_a_state_near_its_limit_is_reported(found, here, core):
+    def leave(size: int) -> None:
+        state = f'"{"x" * (size - 2)}"'
+        core.do(
+            lambda tx: tx.run("UPDATE tasks SET state_json = :state WHERE id = :id", state=state, id=here.world.nap)
+        )
+
+    leave(838_860)
+    assert found()["states"][0] == "ok"
+    leave(838_861)
+    level, text, command = found()["states"]
+    assert (level, command.split()[-1]) == ("warn", here.world.nap)
+    assert "1 live task above 80 % of tasks.state_max_bytes. The largest has 838,861 of 1,048,576 bytes. Keep" in text
+    leave(1_048_577)
+    assert "of 1,048,576 bytes, so its next turn is refused. Keep" in found()["states"][1]
 
 
 WORK = Work(

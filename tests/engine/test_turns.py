@@ -15,6 +15,7 @@ from craftcore import App, Continue, Done, Fail, Retry, RetryPolicy, Snooze, Tas
 from craftcore.config import TaskSettings
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.log_capture import capture_logs
 from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import Counting, begin, failure, result, run
 
@@ -209,18 +210,58 @@ async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp
 
 
 @ON_ASYNCIO
-async def test_state_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
+async def test_state_over_twice_the_limit_fails_the_task_with_a_remedy(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        return Continue("x" * 2_000)
+        return Continue("x" * 2_047)
 
     config = replace(settings(), tasks=TaskSettings(state_max_bytes=1024))
     async with lab(App(), tmp_path, config) as harness:
         code, message = failure(await run(harness, turn))
         assert code == "PAYLOAD_TOO_LARGE"
         assert message == (
-            "the state has 2,002 bytes; the limit is 1,024 (tasks.state_max_bytes). "
-            "Store what is large elsewhere and keep a reference"
+            "the state has 2,049 bytes; the limit is 1,024 (tasks.state_max_bytes), and no turn may leave more than "
+            "twice as much. Store what is large elsewhere and keep a reference"
         )
+
+
+@ON_ASYNCIO
+async def test_turn_that_finds_a_state_over_the_limit_is_refused_before_its_code(tmp_path):
+    entered: list[int] = []
+
+    async def turn(ctx: TaskContext) -> Any:
+        entered.append(ctx.turn)
+        return Continue("x" * 1_022 * ctx.turn)
+
+    config = replace(settings(), tasks=TaskSettings(state_max_bytes=1024))
+    with capture_logs() as logged:
+        async with lab(App(), tmp_path, config) as harness:
+            row = await run(harness, turn)
+    assert failure(row) == (
+        "PAYLOAD_TOO_LARGE",
+        "the state has 2,046 bytes; the limit is 1,024 (tasks.state_max_bytes), so turn 3 was not begun. Raise the "
+        "limit and retry the task, with code that stores what is large elsewhere",
+    )
+    assert entered == [1, 2]
+    assert row["state_json"] == '"' + "x" * 2_044 + '"'  # what the second turn has paid for is kept
+    found = [(one["event"], one["bytes"]) for one in logged if one["event"].startswith("state.")]
+    assert found == [("state.near_limit", 1_024), ("state.over_limit", 2_046)]
+
+
+@ON_ASYNCIO
+async def test_turn_that_waits_goes_on_although_the_limit_was_lowered(tmp_path):
+    async def turn(ctx: TaskContext) -> Any:
+        return Continue("x" * 1_500) if ctx.turn == 1 else await ctx.wait_for("go")
+
+    async with lab(App(), tmp_path, settings()) as harness:
+        harness.app.declare("waits", turn)
+        task_id = (await harness.app.emit("waits")).id
+        await harness.until(lambda: bool(harness.rows("SELECT 1 FROM waits")))
+    app = App()
+    app.declare("waits", turn)
+    lowered = replace(settings(), tasks=TaskSettings(state_max_bytes=1024))
+    async with lab(app, tmp_path, lowered) as harness:
+        await app.signal(task_id, "go", 7)
+        assert result(await harness.ended(task_id)) == 7
 
 
 @ON_ASYNCIO

@@ -9,12 +9,21 @@ from typing import Any
 from craftcore.clock import YEAR_10000
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge
+from craftcore.log import get_logger
 from craftcore.serialization.arguments import Duration, seconds
 from craftcore.serialization.encode import encode
 from craftcore.serialization.plurals import format_count
 from craftcore.tasks.model import CANCEL, CONTINUED, GO_ON, NewQuestion, NewWait, QuestionKind, Task, WaitKind
 from craftcore.tasks.outcomes import Continue, Continues
 from craftcore.triggers.validation import is_name, show_value
+
+log = get_logger(__name__)
+
+NEAR_LIMIT = 0.8
+"""The share of its limit above which a state is reported."""
+
+OVER_LIMIT = 2
+"""How many times the limit a turn may leave as its state: all that it has paid for is kept, and no turn follows."""
 
 
 def resolve_delay(now: float, what: str, length: Duration) -> float:
@@ -32,14 +41,30 @@ def budget_wait(task: Task, used: str, name: str) -> NewWait:
     return NewWait(name=f"{QuestionKind.BUDGET}:{name}", kind=WaitKind.QUESTION, question=question)
 
 
+def refuse_large_state(task: Task, settings: TaskSettings) -> None:
+    """Raise PayloadTooLarge for a turn that finds a state over the limit, before its code has paid for anything."""
+    size, limit = len(task.state_json), settings.state_max_bytes
+    if size > limit:
+        raise PayloadTooLarge(
+            f"the state has {size:,} bytes; the limit is {limit:,} (tasks.state_max_bytes), so turn {task.turn} was "
+            "not begun. Raise the limit and retry the task, with code that stores what is large elsewhere"
+        )
+
+
 def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:
     """Return the move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
     text = encode(result.state, "state")
-    if len(text) > settings.state_max_bytes:
+    limit = settings.state_max_bytes
+    if len(text) > OVER_LIMIT * limit:
         raise PayloadTooLarge(
-            f"the state has {len(text):,} bytes; the limit is {settings.state_max_bytes:,} (tasks.state_max_bytes). "
-            "Store what is large elsewhere and keep a reference"
+            f"the state has {len(text):,} bytes; the limit is {limit:,} (tasks.state_max_bytes), and no turn may leave "
+            "more than twice as much. Store what is large elsewhere and keep a reference"
         )
+    before, facts = len(task.state_json), {"task": task.id, "turn": task.turn, "bytes": len(text), "limit": limit}
+    if before <= limit < len(text):
+        log.warning("state.over_limit", **facts)
+    elif before <= NEAR_LIMIT * limit < len(text):
+        log.warning("state.near_limit", **facts)
     due_at = None if result.after is None else resolve_delay(now, "Continue: after", result.after)
     if result.on is not None:
         if not is_name(result.on):
