@@ -21,7 +21,7 @@ SELECT id, octet_length(state_json) AS bytes
 class LargeStates(NamedTuple):
     """Live tasks with a state above 80 % of the limit: their number, the one with the largest, and its bytes."""
 
-    count: int
+    tasks: int
     largest: str | None
     bytes: int
     limit: int
@@ -39,7 +39,7 @@ def state_finding(large: LargeStates) -> Finding:
         return make_passed("states", "every live task is below 80 % of tasks.state_max_bytes")
     over = ", so its next turn is refused" if large.bytes > large.limit else ""
     text = (
-        f"{format_count(large.count, 'live task')} above 80 % of tasks.state_max_bytes. The largest has "
+        f"{format_count(large.tasks, 'live task')} above 80 % of tasks.state_max_bytes. The largest has "
         f"{large.bytes:,} of {large.limit:,} bytes{over}. "
         "Keep messages in ctx.history and what is large elsewhere, or raise the limit"
     )
