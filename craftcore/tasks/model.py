@@ -133,11 +133,10 @@ class Task:
     ends_with_parent: int = 0
     """1: it is cancelled when the task that started it ends."""
     stopped_turn: int | None = None
-    """The turn that a person has stopped; when it ends, the task waits on. None: none since the last retry."""
-    reply_json: str | None = None
-    """The value that its first turn gave to ctx.reply, as JSON; None: none, or it is not kept any more."""
     """The turn that a person has stopped; when it ends, the task waits on. None: none was stopped, or the last one that
     was is tried again."""
+    reply_json: str | None = None
+    """The value that its first turn gave to ctx.reply, as JSON; None: none, or it is not kept any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ dies, the task is sent again, perhaps with an update. A workflow in that state l
 workflow task. Only an update tells them apart: no query brings one. So a workflow that was built from its history, has
 taken in one workflow task without an update, and was then queried, is built again for its next workflow task.
 
-One case is left. A worker that holds a workflow is frozen for longer than the sticky timeout, and wakes with a query,
-while the worker that got the workflow task instead dies in it.
+One case is left. A worker that holds a workflow is frozen for longer than the sticky timeout, and another worker gets
+the workflow task. The first worker then answers a query, and the second one dies in its task.
 """
 
 from __future__ import annotations
