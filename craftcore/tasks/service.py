@@ -211,7 +211,8 @@ class TaskService:
         Raises StateRefused: it has its reply, its turn is over, or nothing could begin another turn.
         """
         if message.status == "UNREAD":
-            self._messages.withdraw(tx, message.seq, reason)
+            withdrawn = self._messages.withdraw(tx, message.seq, reason)
+            assert withdrawn, message
             return
         task = self._tasks.get_by_seq(tx, message.task_seq)
         if message.reply_json is not None:

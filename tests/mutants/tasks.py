@@ -6,6 +6,7 @@ from tests.mutants.mutant import mutant
 
 TURNS = ("tests/tasks/test_turns.py", "tests/tasks/test_waits.py", "tests/tasks/test_questions.py")
 STEPS = ("tests/engine/test_steps.py", "tests/engine/test_turns.py", "tests/engine/test_tasks.py")
+REPLIES = ("tests/results/test_replies.py",)
 
 TASKS = (
     mutant(
@@ -135,5 +136,70 @@ TASKS = (
         "        _refuse_other_class(value, back, where)\n",
         "        pass\n",
         "tests/test_pydantic_types.py",
+    ),
+    mutant(
+        "message-replied-twice",
+        "the first reply to a message counts",
+        "tasks/message_store.py",
+        "(SELECT value FROM json_each(:waits)) AND reply_json IS NULL",
+        "(SELECT value FROM json_each(:waits))",
+        *REPLIES,
+    ),
+    mutant(
+        "task-replied-twice",
+        "the first reply to what created a task counts",
+        "tasks/message_store.py",
+        "WHERE seq = :seq AND reply_json IS NULL",
+        "WHERE seq = :seq",
+        *REPLIES,
+    ),
+    mutant(
+        "reply-changes",
+        "a turn that is entered again cannot reply another value",
+        "engine/turn/reply.py",
+        "if decode_completed(done).args != digest:",
+        "if not digest:",
+        *REPLIES,
+    ),
+    mutant(
+        "reply-to-nothing",
+        "a reply that no message receives is refused",
+        "tasks/turn_events.py",
+        "        if not answered and is_first:\n",
+        "        if answered < 0:\n",
+        *REPLIES,
+    ),
+    mutant(
+        "read-message-taken-back",
+        "a message is taken back only before a turn has received it",
+        "tasks/service.py",
+        '        if message.status == "UNREAD":\n',
+        "        if message.reply_json is None:\n",
+        *REPLIES,
+    ),
+    mutant(
+        "unread-message-over",
+        "a message that no turn has received has no result",
+        "tasks/work_store.py",
+        "       WHEN mailbox.status = 'UNREAD'\n       THEN FALSE\n",
+        "",
+        *REPLIES,
+    ),
+    mutant(
+        "withdrawn-message-given-back",
+        "a message that was taken back stays so when its task is retried",
+        "tasks/mailbox_store.py",
+        "               AND unanswered IS NULL\n",
+        "",
+        *REPLIES,
+    ),
+    mutant(
+        "unfit-answer-accepted",
+        "an answer that does not fit the form of its question is refused",
+        "tasks/service.py",
+        "            choice = read_answer(question.form_json, choice)\n",
+        "            pass\n",
+        "tests/engine/test_typed_questions.py",
+        "tests/cli/test_inbox.py",
     ),
 )

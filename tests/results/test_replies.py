@@ -195,8 +195,9 @@ async def test_messages_of_a_turn_have_replies_of_their_own_or_together(tmp_path
         second, third = await ctx.wait_for("message"), await ctx.wait_for("message")
         await ctx.reply(f"{second['text']} and {third['text']}")
 
-    async with lab(app, tmp_path):
+    async with lab(app, tmp_path) as host:
         works = [await say(app, text) for text in ("begin", "a", "b", "c")]
+        await host.ended(works[0].id)
         assert [await work.result() for work in works] == ["begun", "a, alone", "b and c", "b and c"]
 
 
@@ -272,6 +273,30 @@ async def test_unread_message_is_taken_back(chat):
     await app.signal(task_id, "go")
     after = await say(app, "next")
     assert await after.result(Answer) == Answer("next", 3)
+
+
+async def test_message_that_was_taken_back_stays_so_when_its_task_is_retried(chat):
+    app, host = chat
+    task_id = await open_chat(app)
+    await say(app, "work")
+    await host.until(lambda: host.task(task_id)["reason"] == "waits for the event go")
+    unread = await say(app, "never mind")
+    await host.until(lambda: bool(host.rows("SELECT 1 FROM mailbox WHERE status = 'UNREAD'")))
+    await unread.cancel()
+
+    def fail_and_forget(tx: Any) -> None:
+        """Fail the task, and remove the trigger of the message, as its retention does."""
+        tx.run("UPDATE tasks SET status = 'FAILED', error_code = 'X', ended_at = :now WHERE id = :id", id=task_id)
+        tx.run(
+            "UPDATE waits SET status = 'RESOLVED', resolved_by = 'end', resolved_at = :now WHERE resolved_at IS NULL"
+        )
+        tx.run("DELETE FROM triggers WHERE id = :id", id=unread.id)
+
+    await host.engine.client.commit(fail_and_forget)
+    await app.retry_task(task_id)
+    await host.until(lambda: host.task(task_id)["reason"] == "waits for the event go")
+
+    assert host.rows("SELECT status FROM mailbox WHERE unanswered IS NOT NULL") == [{"status": "LEFT"}]
 
 
 async def test_answered_message_cannot_be_cancelled(chat):
