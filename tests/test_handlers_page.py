@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from craftcore import Producer
 from tests.support.code_blocks import PAGES
 from tests.support.command_calls import call_command
 from tests.support.engine_harness import look
@@ -30,6 +31,7 @@ PROGRAM_NAMES = {
     "shipping",
     "assistant",
     "chat",
+    "desk",
     "primes",
     "totals",
     "stock",
@@ -325,6 +327,22 @@ def test_model_is_paid_once_per_message_despite_kills(folder, points):
     assert (talk["status"], state["messages"]) == ("WAITING", 2)
     assert lines(folder, "calls.txt") == ["1", "3"]
     assert [f"model: {reply}" for reply in lines(folder, "replies.txt")] == state["lines"][1::2]
+
+
+@pytest.mark.parametrize("point", ["step.committed", "handler.returned"])
+def test_message_is_answered_although_its_turn_is_killed(folder, point):
+    say = ("emit", "--source", "MESSAGE", "--session", "ada", "--payload")
+    ids = []
+    for text in ("hello", "and you?"):
+        emitted = call_command(folder, "--json", *say, json.dumps({"text": text}))
+        ids.append(str(emitted.json["id"]))
+    run_killed_at(folder, "desk", point)
+    run(folder, "desk")
+
+    with Producer(folder / "agent.db") as producer:
+        answers = [producer.handle(id).result(str, timeout=0) for id in ids]
+    assert answers == ["1 messages so far", "2 messages so far"]
+    assert lines(folder, "asked.txt") == ["hello", "and you?"]
 
 
 def test_rows_and_their_record_are_written_in_a_single_commit(folder):
