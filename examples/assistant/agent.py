@@ -1,4 +1,4 @@
-"""The agent: a workflow that answers a message, with tools that send mail and set reminders."""
+"""The agent: a chat that answers each message, with tools that send mail and set reminders."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import os
 import urllib.request
 from typing import Any
 
-from craftcore import App, InvalidInput, NotFound, RetryPolicy, TaskContext
+from craftcore import App, Continue, InvalidInput, NotFound, RetryPolicy, TaskContext, TriggerSource
 
 MODEL_URL = os.environ.get("MODEL_URL", "http://127.0.0.1:8757/v1")
 MODEL = os.environ.get("MODEL", "stub")
 ROUNDS_MAX = 6
 """How often the model is asked for one message."""
+KEPT = 50
+"""Messages that a chat remembers."""
 
 app = App("assistant")
 
 
 @app.workflow("chat", concurrency=4)
-async def chat(ctx: TaskContext, user: str, text: str) -> str:
-    """Answer one message. Messages of a user are handled one after the other: they share a session."""
-    messages: list[Any] = await ctx.transaction("remember", remember, user, "user", text)
+async def chat(ctx: TaskContext[list[Any], Any], user: str, text: str, role: str = "user") -> Continue[list[Any]]:
+    """Answer a message in each turn. The chat of a user is one task, and its state is the conversation."""
+    said = {"text": text, "role": role} if ctx.turn == 1 else {"role": "user", **ctx.received}
+    known = [*(ctx.state or []), {"role": said["role"], "content": said["text"]}]
+    if said["role"] != "user":  # a reminder or a brief
+        return Continue(known[-KEPT:], on="message")
+    messages = list(known)
     for number in range(ROUNDS_MAX):
         await ctx.progress({"round": number + 1, "doing": "thinking"})
         reply = await ctx.step("model", ask_model, messages, key=str(number), retry=RetryPolicy(base=1, cap=30))
@@ -30,24 +36,30 @@ async def chat(ctx: TaskContext, user: str, text: str) -> str:
         for place, call in enumerate(reply["tool_calls"]):
             name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
             await ctx.progress({"round": number + 1, "doing": name})
-            result = await use_tool(ctx, user, f"{number}.{place}", name, arguments)
+            result = await use_tool(ctx, user, f"{ctx.turn}.{number}.{place}", name, arguments)
             messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
     answer = str(messages[-1].get("content") or "I did not come to an end.")
-    await ctx.transaction("answer", remember, user, "assistant", answer)
-    return answer
+    await ctx.reply(answer)
+    return Continue([*known, {"role": "assistant", "content": answer}][-KEPT:], on="message")
 
 
 @app.workflow("remind")
 async def remind(ctx: TaskContext, user: str, text: str) -> None:
     """Tell a user something at its time. A schedule runs this."""
-    await ctx.transaction("tell", remember, user, "assistant", text)
+    await tell(ctx, user, text)
 
 
 @app.workflow("brief")
 async def brief(ctx: TaskContext, user: str) -> None:
     """Tell a user what is planned. A schedule runs this every day."""
     planned = [schedule.id for schedule in await ctx.schedules.list() if schedule.id.startswith(f"{user}.")]
-    await ctx.transaction("tell", remember, user, "assistant", f"Your brief. Planned: {', '.join(planned)}")
+    await tell(ctx, user, f"Your brief. Planned: {', '.join(planned)}")
+
+
+async def tell(ctx: TaskContext, user: str, text: str) -> None:
+    """Put something into the conversation of a user."""
+    message = {"user": user, "text": text, "role": "assistant"}
+    await ctx.emit("chat", message, source=TriggerSource.MESSAGE, session_id=user)
 
 
 async def use_tool(ctx: TaskContext, user: str, place: str, name: str, given: dict[str, Any]) -> str:
@@ -85,23 +97,6 @@ async def send_email(ctx: TaskContext, place: str, to: str, subject: str, body: 
         return "the user did not approve it"
     await ctx.act("email.send", to=to, subject=subject, body=body, key=f"mail.{place}")
     return "sent"
-
-
-def remember(tx: Any, user: str, role: str, content: str) -> list[Any]:
-    """Store a message in a table of our own, in the commit that records the step. Return the newest messages."""
-    tx.run(
-        "CREATE TABLE IF NOT EXISTS messages (id INTEGER PRIMARY KEY, user TEXT NOT NULL, role TEXT NOT NULL, "
-        "content TEXT NOT NULL)"
-    )
-    tx.run(
-        "INSERT INTO messages (user, role, content) VALUES (:user, :role, :content)",
-        user=user,
-        role=role,
-        content=content,
-    )
-    newest = "SELECT role, content FROM messages WHERE user = :user ORDER BY id DESC LIMIT 20"
-    rows: list[Any] = tx.fetch_all(newest, user=user)
-    return rows[::-1]
 
 
 def ask_model(messages: list[Any]) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import apsw
 import uvicorn
 from agent import app  # type: ignore[import-not-found] # beside this file
 from starlette.applications import Starlette
@@ -82,17 +81,9 @@ async def stop(request: Request) -> Response:
 
 
 async def conversation(request: Request) -> Response:
-    """Return the messages of a user, oldest first."""
-    connection = apsw.Connection(str(DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        rows = connection.execute(
-            "SELECT role, content FROM messages WHERE user = ? ORDER BY id", (request.path_params["user"],)
-        ).fetchall()
-    except apsw.SQLError:
-        rows = []  # no message has come yet
-    finally:
-        connection.close()
-    return JSONResponse([{"role": role, "content": content} for role, content in rows])
+    """Return the newest messages of a user, oldest first: the state of the chat."""
+    chats = await app.tasks(workflow="chat", session_id=request.path_params["user"], limit=1)
+    return JSONResponse((json.loads(chats[0].state_json) or []) if chats else [])
 
 
 async def questions(_request: Request) -> Response:
