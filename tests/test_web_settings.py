@@ -51,6 +51,25 @@ def test_settings_of_the_page_are_loaded(load):
     )
 
 
+@pytest.mark.parametrize(
+    ("may", "addressee", "is_allowed"),
+    [
+        ("look", None, False),
+        ("look", "ada", False),
+        ("answer", None, True),
+        ("answer", "ada", True),
+        ("answer", "finance", True),
+        ("answer", "bob", False),
+        ("act", "bob", True),
+    ],
+)
+def test_role_and_groups_decide_about_answers(load, may, addressee, is_allowed):
+    [person] = load(f'{PERSON}token = "env:A"\nmay = "{may}"\ngroups = ["finance", "staff"]\n').web.person
+
+    assert person.groups == ("finance", "staff")
+    assert person.may_answer(addressee) is is_allowed
+
+
 def test_commented_person_of_the_shipped_file_is_valid(load):
     lines = SHIPPED.read_text().partition("# [[web.person]]")[2].partition("\n\n")[0].splitlines()
     shown = "\n".join(line.removeprefix("# ") for line in lines)
@@ -87,8 +106,10 @@ def test_commented_person_of_the_shipped_file_is_valid(load):
         ("[[web.person]]\nmay = 'act'", "web.person 1: name is missing; give a name of letters, digits and ._@+-"),
         ('[[web.person]]\nname = "ada b"', "web.person 1: name is 'ada b'; allowed: a name of letters"),
         ('[[web.person]]\nname = ""', "web.person 1: name is ''; allowed: a name of letters"),
-        (f"{PERSON}password = 'x'", "web.person 1: password is unknown; allowed: name, token, may, in_doubt"),
-        (f'{PERSON}token = "env:A"\nmay = "admin"', 'web.person 1: may is \'admin\'; allowed: "look" or "act"'),
+        (f"{PERSON}password = 'x'", "web.person 1: password is unknown; allowed: name, token, may, in_doubt, groups"),
+        (f'{PERSON}token = "env:A"\nmay = "admin"', 'web.person 1: may is \'admin\'; allowed: "look", "answer" or'),
+        (f'{PERSON}token = "env:A"\ngroups = "all"', "web.person 1: groups is 'all'; allowed: a list of names"),
+        (f'{PERSON}token = "env:A"\ngroups = ["a b"]', "web.person 1: groups is ['a b']; allowed: a list of names"),
         (f'{PERSON}token = "env:A"\nin_doubt = 1', "web.person 1: in_doubt is 1; allowed: true or false"),
         (f'{PERSON}token = "env:A"\n{PERSON}token = "env:B"', "web.person 2: name ada is given twice"),
         (PERSON, "web.person ada has no token, and web.trusted_header is not set: nothing lets them in"),
@@ -174,7 +195,7 @@ def test_any_tables_of_people_are_read_or_refused_in_single_lines(tables):
     assert len(people) == len(tables) or found
     assert all(len(line.splitlines()) == 1 for line in found)
     assert len({person.name for person in people}) == len(people)
-    assert all(is_person_name(person.name) and person.may in ("look", "act") for person in people)
+    assert all(is_person_name(person.name) and person.may in ("look", "answer", "act") for person in people)
     secrets = [table["token"] for table in tables if isinstance(table.get("token"), str) and len(table["token"]) > 40]
     assert not [line for line in found for secret in secrets if secret in line]
 

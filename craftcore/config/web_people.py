@@ -19,12 +19,19 @@ _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebPerson:
     """A person who may log in. `token`: a reference to the secret; empty: only by a proxy. `in_doubt`: may decide about
-    activities in doubt."""
+    activities in doubt. `groups`: the groups that a question may be asked of."""
 
     name: str
     token: str = ""
-    may: Literal["look", "act"] = "look"
+    may: Literal["look", "answer", "act"] = "look"
     in_doubt: bool = True
+    groups: tuple[str, ...] = ()
+
+    def may_answer(self, addressee: str | None) -> bool:
+        """Return whether this person may answer a question to that person or group; None: to everybody."""
+        if self.may == "answer":
+            return addressee is None or addressee in (self.name, *self.groups)
+        return self.may == "act"
 
 
 def find_length_mistake(noun: str, secret: str) -> str | None:
@@ -42,7 +49,7 @@ def read_people(where: str, given: object, mistakes: list[str]) -> tuple[WebPers
         found = list(_mistakes_of_person(table, {person.name for person in people}))
         mistakes.extend(f"{where} {number}: {mistake}" for mistake in found)
         if not found:
-            people.append(WebPerson(**table))
+            people.append(WebPerson(**{**table, "groups": tuple(table.get("groups", ()))}))
     if len(people) > PEOPLE_MAX:
         mistakes.append(f"{where}: there are {len(people)}; allowed: at most {PEOPLE_MAX}")
     return tuple(people)
@@ -63,10 +70,13 @@ def _mistakes_of_person(table: dict[str, Any], names: set[str]) -> Iterator[str]
         yield f"name {name} is given twice"
     if "token" in table and secret_reference(table["token"]) is None:
         yield f"token is not shown; allowed: {REFERENCE_SAID}"
-    if table.get("may", "look") not in ("look", "act"):
-        yield f'may is {table["may"]!r:.60}; allowed: "look" or "act"'
+    if table.get("may", "look") not in ("look", "answer", "act"):
+        yield f'may is {table["may"]!r:.60}; allowed: "look", "answer" or "act"'
     if type(table.get("in_doubt", True)) is not bool:
         yield f"in_doubt is {table['in_doubt']!r:.60}; allowed: true or false"
+    groups = table.get("groups", [])
+    if not isinstance(groups, list) or not all(isinstance(one, str) and _NAME.fullmatch(one) for one in groups):
+        yield f"groups is {groups!r:.60}; allowed: a list of names of letters, digits and ._@+-"
 
 
 def is_person_name(text: str) -> bool:

@@ -11,6 +11,7 @@ from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question
 from craftcore.web.hour_rates import HourRates
 from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.verdict import READ_SECONDS, VerdictReader
@@ -41,6 +42,11 @@ class Visit:
     @property
     def may_act(self) -> bool:
         return self.person.may == "act"
+
+    def may_answer(self, question: Question) -> bool:
+        """Return whether the person may answer a question. One about an action in doubt needs `in_doubt`, too."""
+        is_in_doubt = question.activity_key is not None
+        return self.person.may_answer(question.addressee) and (self.person.in_doubt or not is_in_doubt)
 
     @property
     def shows_payloads(self) -> bool:

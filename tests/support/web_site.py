@@ -35,7 +35,7 @@ from craftcore.web.site import Site as WholeSite
 from tests.support.processes import PATIENCE, environment, until
 from tests.support.warm_parent import WarmProcess, start
 
-TOKENS = {name: f"{name}-has-a-long-token" for name in ("ada", "bob", "cal")}
+TOKENS = {name: f"{name}-has-a-long-token" for name in ("ada", "bob", "cal", "dan")}
 SETTINGS = """
 [web]
 hosts = ["page.example"]
@@ -51,8 +51,14 @@ name = "cal"
 token = "env:WEB_CAL"
 may = "act"
 in_doubt = false
+[[web.person]]
+name = "dan"
+token = "env:WEB_DAN"
+may = "answer"
+groups = ["finance"]
 """
-"""The people of the page: ada may do everything, bob may look, and cal may not decide about actions in doubt."""
+"""The people of the page: ada may do everything, bob may look, cal may not decide about actions in doubt, and dan may
+answer for finance."""
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 _FORM = re.compile(r'<form method="post" action="([^"]*)"[^>]*>(.*?)</form>', re.DOTALL)

@@ -308,3 +308,32 @@ def test_question_with_a_form_is_answered_field_by_field(site, world):
     assert site.post(form.action, {**form.hidden, **fields}).status_code == 303
 
     assert answers_of(site, world.question)["answer"] == '{"count":3,"express":true,"speed":"<fast>","street":"Main"}'
+
+
+@pytest.mark.parametrize(
+    ("addressee", "is_allowed"), [(None, True), ("finance", True), ("dan", True), ("sales", False)]
+)
+def test_person_with_role_answer_is_refused_for_other_groups(site, world, addressee, is_allowed):
+    with site.services.transaction() as tx:
+        tx.run("UPDATE questions SET addressee = :to WHERE id = :id", to=addressee, id=world.question)
+    [form] = [form for form in forms(site.get(f"/q/{world.question}").text) if form.action.endswith("/answer")]
+    shown = site.get(f"/q/{world.question}", "dan").text
+    assert (form.action in {one.action for one in forms(shown)}) is is_allowed
+    assert ("sales</span> is asked" in shown) is not is_allowed
+
+    sent = site.post(form.action, {**form.hidden, "option": "0"}, "dan")
+
+    assert (sent.status_code == 303) is is_allowed
+    assert is_allowed or "the question is for sales, and not for dan: nothing was done" in sent.text
+    assert (answers_of(site, world.question)["answered_by"] == "dan (web)") is is_allowed
+
+
+def test_person_with_role_answer_is_refused_for_other_actions(site, world):
+    [cancel] = [form for form in forms(site.get(f"/tasks/{world.asks}/cancel").text) if form.action.endswith("/cancel")]
+    assert "dan, may answer" in site.get("/", "dan").text.replace("</span>", "")
+
+    sent = site.post(cancel.action, {**cancel.hidden, "confirmed": "1"}, "dan")
+
+    assert sent.status_code == 403
+    assert "dan may look here, and not act" in sent.text
+    assert audit_rows(site) == []

@@ -30,7 +30,7 @@ def show_form(action: OperatorAction) -> Callable[[Visit], Answer]:
     """Return the page function of an action's form."""
 
     def show(visit: Visit) -> Answer:
-        require_may_act(visit)
+        require_may(action, visit)
         return _make_page(action, visit)
 
     return show
@@ -40,7 +40,7 @@ def send_form(action: OperatorAction) -> Callable[[Visit], Answer]:
     """Return the page function that runs an action."""
 
     def send(visit: Visit) -> Answer:
-        require_may_act(visit)
+        require_may(action, visit)
         id, form = visit.path.get("id", ""), visit.form
         _require_fields(action, visit)
         if action.must_confirm(form) and form.get("confirmed") != "1":
@@ -63,10 +63,16 @@ def send_form(action: OperatorAction) -> Callable[[Visit], Answer]:
     return send
 
 
-def require_may_act(visit: Visit) -> None:
-    """Raise PermissionRefused for a person who may only look."""
-    if not visit.may_act:
+def require_may(action: OperatorAction, visit: Visit) -> None:
+    """Raise PermissionRefused for a person who may not do this, or for whom the question is not."""
+    if visit.may_act:
+        return
+    if action.asks_of is None or visit.person.may == "look":
         raise PermissionRefused(f"{visit.person.name} may look here, and not act: nothing was done")
+    with visit.reading() as reader:
+        addressee = action.asks_of(reader, visit.path.get("id", ""))
+    if not visit.person.may_answer(addressee):
+        raise PermissionRefused(f"the question is for {addressee}, and not for {visit.person.name}: nothing was done")
 
 
 def _make_page(action: OperatorAction, visit: Visit, *, is_asking: bool = False) -> Page:

@@ -46,6 +46,7 @@ class OperatorAction:
     find          reads what it is done to; None: no single thing. Raises NotFound
     state         the text by which a form tells later whether that has changed
     decides_doubt whether it decides about an activity in doubt, which not every person may; None: never
+    asks_of       who is asked, a person or a group or None: also a person who may only answer may do it then
     """
 
     name: str
@@ -61,6 +62,7 @@ class OperatorAction:
     find: Callable[[Reader, str], Subject] | None = None
     state: Callable[[Subject], str] = state_text
     decides_doubt: Callable[[Reader, str], bool] | None = None
+    asks_of: Callable[[Reader, str], str | None] | None = None
 
     def must_confirm(self, form: Form) -> bool:
         """Return whether a form asks for something that cannot be taken back."""

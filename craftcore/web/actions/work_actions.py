@@ -137,6 +137,11 @@ def is_about_doubt(reader: Reader, id: str) -> bool:
     return find_question(reader, id).activity_key is not None
 
 
+def find_addressee(reader: Reader, id: str) -> str | None:
+    """Return the person or group that a question is asked of; None: everybody."""
+    return find_question(reader, id).addressee
+
+
 def is_about_activity(_reader: Reader, _key: str) -> bool:
     return True
 
@@ -146,6 +151,7 @@ ACTIONS = (
         name="inbox answer", path="/q/{id}/answer", back="/q/{id}", button="answer",
         says="Answer the question, once. The task goes on with the answer.",
         run=answer, find=find_question, has_page=False, fields=(NOTE, REFERENCE), decides_doubt=is_about_doubt,
+        asks_of=find_addressee,
     ),
     OperatorAction(
         name="activity resolve", path="/activities/{id}/resolve", back="/activities/{id}", button="decide",
@@ -153,6 +159,7 @@ ACTIONS = (
         run=resolve, find=find_activity,
         fields=(FormField(name="decision", label="Decision", required=True, choices=DECISIONS), REFERENCE, NOTE),
         final_choices=frozenset({Decision.RESEND, Decision.GIVE_UP}), decides_doubt=is_about_activity,
+        asks_of=lambda _reader, _key: None,
     ),
     OperatorAction(
         name="task cancel", path="/tasks/{id}/cancel", back="/tasks/{id}", button="cancel",

@@ -31,6 +31,6 @@ def show_activity(visit: Visit) -> Page:
         "message_id": message_id(found.key) if found.action == EMAIL else None,
         "needed": describe_required(found.result_shape),
         "decisions": [(value, label) for value, label in DECISIONS if value in possible],
-        "may_decide": visit.may_act and visit.person.in_doubt,
+        "may_decide": visit.person.may_answer(None) and visit.person.in_doubt,
     }
     return Page(template="activity.html", title=f"{found.action}: did it happen?", facts=facts)
