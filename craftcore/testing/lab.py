@@ -229,8 +229,7 @@ class Lab:
         await self._run_due()
         while True:
             next_at = self._next_moment(target)
-            self.clock.advance(max(0.0, (target if next_at is None else next_at) - self.clock.now()))
-            self._world.act_late(self.clock.now())
+            self._pass_until(target if next_at is None else next_at)
             await self._run_due()
             if next_at is None:
                 return
@@ -257,6 +256,39 @@ class Lab:
         """Boot the engine on the same database: after a crash, or in order when it runs."""
         await self._stop()
         await self._boot()
+
+    async def down(
+        self,
+        duration: Duration = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+        killed: bool = False,
+    ) -> None:
+        """Let time pass without an engine, as when a machine is off for a night, then boot and run until idle.
+
+        The engine ends in order, or, if `killed`, as in `crash`; one that has crashed stays down. Work that was
+        due meanwhile is late: schedules catch up by their policy, timers and deadlines are overdue, leases have ended.
+        Only calls that act late at a provider go on.
+        """
+        target = self.clock.now() + sum_up(duration, minutes, hours, days)
+        if killed:
+            await self.crash()
+        await self._stay_down(target)
+
+    async def _stay_down(self, target: float) -> None:
+        await self._stop()
+        for at in sorted(call.at for call in self._world.late if call.at < target):
+            self._pass_until(at)
+        self._pass_until(target)
+        await self._boot()
+        await self._run_due()
+
+    def _pass_until(self, moment: float) -> None:
+        """Let time pass up to a moment, and calls at providers act that are due by then."""
+        self.clock.advance(max(0.0, moment - self.clock.now()))
+        self._world.act_late(self.clock.now())
 
     async def _boot(self) -> None:
         self._world.life += 1

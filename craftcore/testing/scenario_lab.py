@@ -175,6 +175,27 @@ class ScenarioLab(Lab):
 
         await self._call_once("advance", advance, target)
 
+    async def down(
+        self,
+        duration: Duration = 0.0,
+        *,
+        minutes: float = 0.0,
+        hours: float = 0.0,
+        days: float = 0.0,
+        killed: bool = False,
+    ) -> None:
+        """Let time pass without an engine, which ends in order. After a kill it ends where it would have ended without.
+        Raises StateRefused for `killed`."""
+        if killed:
+            raise StateRefused("lab.down: a crash matrix kills the scenario by itself; leave killed out")
+        target = self.clock.now() + sum_up(duration, minutes, hours, days)
+
+        async def stay_down(index: int) -> None:
+            cut = self._past.begun.get(index)
+            await self._stay_down(target if cut is None or cut.target is None else cut.target)
+
+        await self._call_once("down", stay_down, target)
+
     async def crash(self) -> None:
         """Raise StateRefused."""
         raise StateRefused("lab.crash: a crash matrix kills the scenario by itself")

@@ -515,3 +515,27 @@ def test_chat_keeps_its_promises_at_each_point_of_two_turns():
     assert report.results[0].ending is not None
     assert report.results[0].ending.statuses == ["WAITING"]
     assert report.reached > 20
+
+
+def test_missed_night_of_a_scenario_is_killed_at_each_point():
+    night = App("night")
+
+    @night.workflow("wake")
+    async def wake(ctx: TaskContext) -> str:
+        await ctx.sleep("8h")
+        return "awake"
+
+    async def sleep(lab: Any) -> str:
+        began, work = lab.clock.now(), await lab.emit("wake")
+        await lab.run_until_idle()
+        await lab.down(hours=34)
+        with pytest.raises(StateRefused, match="leave killed out"):
+            await lab.down(hours=1, killed=True)
+        assert lab.clock.now() == began + 34 * 3600
+        result: str = await lab.result(work)
+        return result
+
+    report = crash_matrix(night, sleep)
+
+    assert report.results[0].ending is not None
+    assert report.results[0].ending.returned == "awake"

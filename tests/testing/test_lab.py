@@ -335,3 +335,101 @@ async def test_lab_refuses_ambiguous_calls_and_a_busy_engine(monkeypatch):
         monkeypatch.setattr(lab_life, "BUSY_SECONDS", 0.2)
         with pytest.raises(TimeoutError, match=r"still busy after 0.2 s of real time; it runs hangs"):
             await lab.run_until_idle()
+
+
+# A time without an engine
+
+
+def build_watch() -> tuple[App, list[str]]:
+    """Return an app with schedules of each kind of catch-up, a task that waits, and the list of what has run."""
+    app = App("watch")
+    runs: list[str] = []
+
+    @app.workflow("note")
+    async def note(name: str) -> None:
+        runs.append(name)
+
+    @app.workflow("sleeper")
+    async def sleeper(ctx: TaskContext) -> str:
+        await ctx.sleep("8h")
+        return "awake"
+
+    @app.workflow("asker")
+    async def asker(ctx: TaskContext) -> Any:
+        return await ctx.ask("Still there?", ["yes"], timeout="10h", default="yes")
+
+    late: Any = {"catch_up_window": "2d", "catch_up_max": 100}
+    for catch_up in ("all", "latest", "none"):
+        app.schedule(catch_up, "every 1h", workflow="note", payload={"name": catch_up}, catch_up=catch_up, **late)
+    return app, runs
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_missed_night_is_caught_up_by_the_policies(killed):
+    app, runs = build_watch()
+    async with Lab(app) as lab:
+        sleeping, asking = await lab.emit("sleeper"), await lab.emit("asker")
+        await lab.advance(hours=2)
+        before = {name: runs.count(name) for name in ("all", "latest", "none")}
+        began = lab.clock.now()
+
+        await lab.down(hours=34, killed=killed)
+
+        assert lab.clock.now() == began + 34 * 3600
+        missed = {name: runs.count(name) - count for name, count in before.items()}
+        assert missed["all"] == 34
+        assert missed["latest"] == 1
+        assert missed["none"] <= 1
+        assert await lab.result(sleeping) == "awake"
+        assert await lab.result(asking) == "yes"
+        assert lab.rows("SELECT count(*) AS lives FROM epochs") == [{"lives": 2}]
+
+
+async def test_attempt_that_runs_when_the_engine_dies_is_taken_back_after_the_night():
+    app = App("slow")
+    attempts: list[int] = []
+
+    @app.workflow("slow")
+    async def slow(ctx: TaskContext) -> str:
+        attempts.append(ctx.attempt)
+        return await ctx.act("bank.charge")
+
+    @app.action("bank.charge", irreversible=True)
+    async def charge(call: Call) -> str: ...
+
+    async with Lab(app) as lab:
+        lab.provider("bank.charge", returns="r-1", delay=3600)
+        work = await lab.emit("slow")
+        await lab.run_until_idle()
+
+        await lab.down(hours=34, killed=True)
+
+        assert [asked.kind for asked in await lab.questions()] == ["activity"]
+        await lab.answer("resend")
+        await lab.advance(hours=2)
+        assert await lab.result(work) == "r-1"
+        assert len(lab.effects()) == 1
+
+
+async def test_call_acts_late_while_the_engine_is_down():
+    async with Lab(a_shop()) as lab:
+        lab.provider("bank.charge", returns="r-1", resets_before=1, acts_late=600)
+        await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        began = lab.clock.now()
+
+        await lab.down(hours=9)
+
+        assert [(effect.action, effect.at) for effect in lab.effects()] == [("bank.charge", began + 600)]
+
+
+async def test_engine_that_crashed_before_stays_down():
+    app, _ = build_watch()
+    async with Lab(app) as lab:
+        sleeping = await lab.emit("sleeper")
+        await lab.run_until_idle()
+        await lab.crash()
+        await lab.down(hours=34)
+        assert await lab.result(sleeping) == "awake"
+        with pytest.raises(InvalidInput):
+            await lab.down(-1)
