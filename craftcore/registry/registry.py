@@ -13,6 +13,7 @@ from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.notifications.model import NotifiedWorkflow
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.executor import Executor, find_executor_mistake
+from craftcore.registry.message_lists import list_message_lists
 from craftcore.registry.workflow import (
     Rate,
     Workflow,
@@ -252,8 +253,9 @@ class Registry:
         return action
 
     def list_checks(self) -> list[str]:
-        """Return the sentences of `checks`, and one about each that fails."""
-        found: list[str] = []
+        """Return the sentences of `checks`, one about each that fails, and one about each step with a list of
+        messages."""
+        found = list(list_message_lists(self.workflows))
         for check in self.checks:
             try:
                 found.extend(str(sentence) for sentence in check())

@@ -205,7 +205,7 @@ async def test_step_with_other_arguments_than_recorded_is_a_conflict(tmp_path):
     async with lab(App(), tmp_path) as harness:
         code, message = failure(await run(harness, turn))
         assert (code, len(fetch.calls)) == ("STEP_CONFLICT", 1)
-        assert "completed with other arguments" in message
+        assert "completed with other arguments in this turn: argument 1.n was 1 and is 2. Give it" in message
 
 
 async def test_step_with_on_change_rerun_runs_again_and_records_the_new_result(tmp_path):

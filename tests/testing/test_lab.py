@@ -392,10 +392,11 @@ async def test_attempt_that_runs_when_the_engine_dies_is_taken_back_after_the_ni
     @app.workflow("slow")
     async def slow(ctx: TaskContext) -> str:
         attempts.append(ctx.attempt)
-        return await ctx.act("bank.charge")
+        return await ctx.act(charge)
 
     @app.action("bank.charge", irreversible=True)
-    async def charge(call: Call) -> str: ...
+    async def charge(call: Call) -> str:
+        raise AssertionError("the bank of a test takes the call")
 
     async with Lab(app) as lab:
         lab.provider("bank.charge", returns="r-1", delay=3600)

@@ -57,7 +57,7 @@ def check(session: Session, /, app: str | None) -> int:
     trigger that waits, or an operator's schedule, whose workflow is not declared would fail. An action whose name
     suggests that it cannot be taken back, without irreversible=True, is a warning. So is a machine whose time
     zone is not known. So is an act or a step that a live task has done under a key or name that its workflow does
-    not have any more. So is what a function in `app.checks` returns.
+    not have any more. So are a step that takes a list of messages, and what a function in `app.checks` returns.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from craftcore.engine.turn.argument_difference import describe_difference
 from craftcore.engine.turn.steps import EventOf, commit_once, digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
@@ -47,7 +48,10 @@ def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
     """Return what the record says was emitted under this identity. Raises StepConflict when that was something else."""
     answer = decode(turn.memo[identity])
     if answer["args"] != digest:
-        raise StepConflict(f"{identity} was emitted with other arguments in this turn: give each its own key=…")
+        difference = describe_difference(answer["args"], digest, ("workflow", "payload", "options"))
+        raise StepConflict(
+            f"{identity} was emitted with other arguments in this turn{difference}. Give each its own key=…"
+        )
     return Emitted(
         id=answer["id"],
         created=answer["created"],

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 import anyio
 
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
+from craftcore.engine.turn.argument_difference import describe_difference, remember
 from craftcore.engine.turn.completed_step import decode_completed, find_alike
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread, run_inline
@@ -75,7 +76,8 @@ class Step:
             return True, decode(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
         if on_change != "rerun":
             raise StepConflict(
-                f"step {self.name} is completed with other arguments in this turn. Give it another name or a key, "
+                f"step {self.name} is completed with other arguments in this turn"
+                f"{describe_difference(done.args, self._digest)}. Give it another name or a key, "
                 'or on_change="rerun" or "keep"'
             )
         self._revision += 1
@@ -216,7 +218,10 @@ async def commit_once(
     if (done := turn.memo.get(identity)) is not None:
         completed = decode_completed(done)
         if completed.args != digest:
-            raise StepConflict(f"{identity} was another call in this turn than {name} with these arguments")
+            raise StepConflict(
+                f"{identity} was another call in this turn than {name} with these arguments"
+                f"{describe_difference(completed.args, digest, ('the call',))}"
+            )
         return bytes(completed.result).decode(), None
     turn.charge_budget()
     began = time.monotonic()
@@ -339,7 +344,9 @@ def digest_of(args: Sequence[Any], *, with_pydantic: bool = False) -> str:
         text = encode(list(args), "args", with_pydantic=with_pydantic)
     except InvalidInput:
         text = canonicalize([_json_argument(arg) for arg in args])
-    return sha256(text.encode()).hexdigest()[:32]
+    digest = sha256(text.encode()).hexdigest()[:32]
+    remember(digest, text)
+    return digest
 
 
 def _json_argument(arg: Any) -> str:
