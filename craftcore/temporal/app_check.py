@@ -12,6 +12,7 @@ from craftcore.registry.registry import Registry
 CALLS = {
     "ctx.transaction": "a cluster has no tables: write to your own database in a ctx.step, under ctx.task_id",
     "ctx.schedules": "a turn on a cluster adds no schedules: declare them",
+    "ctx.history": "a cluster has no tables: keep messages in a database of your own, in a ctx.step",
     "ctx.events": "the history of the workflow has the events",
 }
 """Calls that a cluster refuses in a turn, with the advice."""

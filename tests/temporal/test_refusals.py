@@ -44,6 +44,10 @@ def app(request: pytest.FixtureRequest) -> App:
     async def writes(ctx: TaskContext) -> None:
         await ctx.transaction("write", lambda tx: None)
 
+    @app.workflow("appends")
+    async def appends(ctx: TaskContext) -> None:
+        await ctx.history.append("a")
+
     return app
 
 
@@ -68,6 +72,12 @@ async def test_transaction_of_a_turn_is_refused(client):
     end = await client.result(await client.emit("writes"))
     assert (end.status, end.error_code) == ("FAILED", "VALIDATION_ERROR")
     assert "ctx.transaction is not there on a cluster" in (end.error_message or "")
+
+
+async def test_conversation_of_a_turn_is_refused(client):
+    end = await client.result(await client.emit("appends"))
+    assert (end.status, end.error_code) == ("FAILED", "VALIDATION_ERROR")
+    assert "ctx.history is not there on a cluster" in (end.error_message or "")
 
 
 async def test_dedup_key_emits_once(client):

@@ -231,3 +231,18 @@ def test_stripped_record_is_marked_and_keeps_its_seal(site, world):
 
     assert "Retention stripped its bodies" in text
     assert 'class="failed">' not in text
+
+
+def test_task_page_shows_the_conversation_of_its_session_masked(site, world):
+    write(
+        site, "UPDATE session_messages SET message_json = :text WHERE number = 2", text='{"password":"§x","text":"ho"}'
+    )
+
+    text = site.get(f"/tasks/{world.asks}").text
+    shown = text[text.index('id="conversation"') : text.index("<h2>Attempts")]
+    assert "session lobby" in shown
+    assert shown.index("hello") < shown.index("***")
+    assert "§x" not in text
+
+    assert "hello" not in site.get(f"/tasks/{world.asks}", "bob").text
+    assert 'id="conversation"' not in site.get(f"/tasks/{world.nap}").text

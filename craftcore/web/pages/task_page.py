@@ -7,15 +7,18 @@ from urllib.parse import quote
 
 from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import message_document
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
 from craftcore.diagnostics.tasks.task_details import hold_reason, read_readable_details
 from craftcore.diagnostics.tasks.task_history import TaskHistory, read_task_history
 from craftcore.diagnostics.text.audit_text import actor_text
 from craftcore.executions.listing_store import ExecutionListStore
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, require_readable, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
+from craftcore.tasks.session_message import session_of
+from craftcore.tasks.session_message_store import SessionMessageStore
 from craftcore.web.actions.subjects import find_task
 from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.links import change_query, read_number
@@ -31,6 +34,7 @@ LINES_SHOWN, LINES_BESIDE_MANY = 200, 100
 """Rows of the table of marks on one page; beside a picture of very many marks, which is large itself, fewer."""
 
 AUDIT_SHOWN = 20
+MESSAGES_SHOWN = 20
 
 
 class MarkLine(NamedTuple):
@@ -75,6 +79,7 @@ def show_task(visit: Visit) -> Page:
         held = hold_reason(reader, task)
         details = read_readable_details(reader, task)
         audit = _read_audit(reader, task, details)
+        conversation = try_read("the conversation", lambda: _read_messages(reader, task))
     facts = {
         "task": task,
         "held": held,
@@ -82,6 +87,7 @@ def show_task(visit: Visit) -> Page:
         "drawn": drawn,
         "most": EVENTS_MOST,
         "audit": audit,
+        "conversation": conversation,
         "actions": list_actions(task, held),
         **details,
     }
@@ -125,6 +131,12 @@ def _list_lines(visit: Visit, picture: Picture) -> Lines:
     begin = max(0, end - (LINES_BESIDE_MANY if picture.outlines else LINES_SHOWN))
     rows = [MarkLine(mark, excerpt_of_event(visit, mark.facts)) for mark in picture.marks[begin:end]]
     return Lines(rows, change_query(visit, row=begin) + "#events" if begin else None)
+
+
+def _read_messages(reader: Reader, task: Task) -> list[dict[str, Any]]:
+    """Return the newest messages of the session of a task, oldest of them first."""
+    found = SessionMessageStore().list_newest(reader, session_of(task), MESSAGES_SHOWN, 0, None)
+    return [message_document(message) for message in require_readable(found)]
 
 
 def _read_audit(reader: Reader, task: Task, details: dict[str, Any]) -> list[dict[str, Any]]:
