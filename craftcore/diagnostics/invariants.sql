@@ -516,6 +516,26 @@ SELECT schedule_id AS id, 'it is ' || schedules.status || ', and its occurrence 
    AND cause = 'time'
    AND schedules.status IN ('PAUSED', 'DISABLED', 'REMOVED');
 
+-- Conversations
+
+-- messages-are-in-order: A later message of a session has a higher number.
+SELECT seq AS id, 'message ' || number || ' of session ' || session_id || ' is older than the one before it' AS text
+  FROM (SELECT seq, session_id, number, lag(seq) OVER (PARTITION BY session_id ORDER BY number) AS before
+          FROM session_messages)
+ WHERE seq < before;
+
+-- message-is-of-a-begun-turn: No message is of a turn that its task has not begun.
+SELECT session_messages.seq AS id, 'it is of turn ' || session_messages.turn || ' of task ' || task_id AS text
+  FROM session_messages
+  JOIN tasks ON tasks.id = task_id
+ WHERE session_messages.turn > tasks.turn;
+
+-- message-is-json: A message of a session is JSON, or was set aside.
+SELECT seq AS id, 'message ' || number || ' of session ' || session_id || ' is not JSON' AS text
+  FROM session_messages
+ WHERE message_json <> ''
+   AND NOT json_valid(message_json);
+
 -- Records
 
 -- record-is-there-or-removed: Every record that was made is there, or was removed by retention.

@@ -52,7 +52,7 @@ SELECT {COLUMNS}
  WHERE session_id = :session_id
    AND number > :after
    AND (:before IS NULL OR number < :before)
-   AND message_json <> ''
+   AND json_valid(message_json)
  ORDER BY number DESC
  LIMIT :limit
 """  # noqa: S608 - the columns of the model
@@ -110,14 +110,14 @@ class SessionMessageStore:
         return Window(stored, newest + len(own) - max(start, newest + 1) + 1)
 
     def list_between(self, tx: Reader, session_id: str, first: int, last: int) -> list[StoredMessage]:
-        """Return the messages with these numbers, in their order. Those that were set aside are left out."""
+        """Return the messages with these numbers, in their order. Damaged ones are left out."""
         rows = tx.fetch_tuples(
             f"""
             SELECT {COLUMNS}
               FROM session_messages
              WHERE session_id = ?1
                AND number BETWEEN ?2 AND ?3
-               AND message_json <> ''
+               AND json_valid(message_json)
              ORDER BY number
             """,  # noqa: S608 - the columns of the model
             (session_id, first, last),

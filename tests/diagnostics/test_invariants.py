@@ -147,6 +147,9 @@ VIOLATIONS = [
     ),
     ("record-is-of-a-begun-epoch", "UPDATE executions SET epoch = 8 WHERE seq = 8"),
     ("action-is-of-a-begun-epoch", "UPDATE activity_log SET epoch = 8 WHERE seq = 3"),
+    ("messages-are-in-order", "UPDATE session_messages SET number = 9 WHERE number = 1"),
+    ("message-is-of-a-begun-turn", "UPDATE session_messages SET turn = 9 WHERE number = 1"),
+    ("message-is-json", "UPDATE session_messages SET message_json = 'no json' WHERE number = 1"),
     ("seen-notices-were-written", "INSERT INTO facts VALUES ('notices_seen', '1')"),
 ]
 """Pairs of an invariant's name and the statements that break the invariant in the world."""

@@ -14,6 +14,8 @@ from craftcore.config import RetentionSettings
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
 from craftcore.retention.size_store import TableSizes
+from craftcore.tasks.session_message import NewMessage
+from craftcore.tasks.session_message_store import SessionMessageStore
 from tests.retention.test_kills import open_database, record_many_starts
 from tests.retention.test_tasks import run_task_with_all_rows
 from tests.support.activity_steps import UNKNOWN, an_activity, decide
@@ -31,6 +33,8 @@ def record_undecided_activity(folder: Path) -> Path:
     decide(core, an_activity(core, running, UNKNOWN), Decision.GIVE_UP)
     finish(core, running, {"result": "unknown"})
     run_task_with_all_rows(core, clock)
+    said = [NewMessage('{"text":"é"}', True, None), NewMessage('"b"', False, "call_1")]
+    core.do(SessionMessageStore().append_all, "s", running.task.id, 1, said, kept=10)
     core.close()
     return core.database.path
 
@@ -74,7 +78,7 @@ SETTINGS = {
     "as shipped": RetentionSettings(),
     "bodies": only(bodies=7 * DAY),
     "history, and bodies that stay": only(history=90 * DAY),
-    "triggers whose keys hold": only(triggers=DAY, keys=4_000 * DAY),
+    "triggers whose keys hold, and messages": only(triggers=DAY, keys=4_000 * DAY, messages=30 * DAY),
 }
 
 

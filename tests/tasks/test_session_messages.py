@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from craftcore import App, InvalidInput, Producer, TaskContext
-from craftcore.config import RetentionSettings
+from craftcore.config import Config, RetentionSettings
+from craftcore.services import Services
 from craftcore.tasks.quarantine_store import find_corrupt
 from craftcore.tasks.session_message import NewMessage
 from craftcore.tasks.session_message_store import SessionMessageStore
@@ -89,6 +91,26 @@ def test_messages_are_removed_at_their_age_and_units_stay_whole(tmp_path):
 
 def test_messages_are_kept_for_a_year_by_default():
     assert RetentionSettings().messages == 365 * DAY
+
+
+@pytest.mark.parametrize("damage", ["message_json = 'no json'", "message_json = CAST(x'ff41' AS TEXT)"])
+async def test_turn_and_program_read_on_without_a_damaged_message(tmp_path, damage):
+    app = App()
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext, text: str) -> Any:
+        said = await ctx.history.last(10)
+        await ctx.history.append(text)
+        return said
+
+    async with lab(app, tmp_path) as harness:
+        for text in ("a", "b", "c"):
+            await (await app.emit("chat", {"text": text}, session_id="s")).result()
+        with Services(harness.path, Config()).transaction() as tx:
+            tx.run(f"UPDATE session_messages SET {damage} WHERE number = 2")
+
+        assert await (await app.emit("chat", {"text": "d"}, session_id="s")).result() == ["a", "c"]
+        assert [one.number for one in await app.history("s")] == [1, 3, 4]
 
 
 @pytest.mark.parametrize("damage", ["message_json = 'no json'", "message_json = CAST(x'ff41' AS TEXT)"])
