@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import PATIENCE, craftcore, environment, start
+from tests.support.processes import PATIENCE, craftcore, environment
+from tests.support.warm_parent import start
 
 APP = """
 import random
@@ -42,7 +43,7 @@ sys.exit(main())
 """
 
 
-def run_killed(folder: Path, point: str, at_pass: int) -> int:
+def run_killed(folder: Path, point: str, at_pass: int) -> int | None:
     """Run the app until it is idle or killed; its exit code."""
     command = ["killed.py", point, str(at_pass), "--db", "agent.db", "run", "app:app", "--until-idle"]
     with start(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
