@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from craftcore.engine.turn.context import TaskContext, current
     from craftcore.engine.turn.emit import Child
     from craftcore.engine.turn.stopped_turn import StoppedTurn
+    from craftcore.engine.turn.stream import Stream
     from craftcore.engine.turn.task_events import TaskEvent
     from craftcore.engine.turn.turn_history import History
     from craftcore.error_codes import ErrorCode
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from craftcore.tasks.model import Question, Resume, Task
     from craftcore.tasks.outcomes import Continue, Done
     from craftcore.tasks.session_message import SessionMessage
+    from craftcore.tasks.stream_chunks import StreamChunk
     from craftcore.tasks.work_store import WorkUpdate
     from craftcore.temporal.temporal_producer import TemporalProducer
     from craftcore.triggers.backoff import RetryPolicy
@@ -86,6 +88,7 @@ _NAMES = (
     ("craftcore.config", "Config"),
     ("craftcore.engine.turn.context", "TaskContext current"),
     ("craftcore.engine.turn.emit", "Child"),
+    ("craftcore.engine.turn.stream", "Stream"),
     ("craftcore.engine.turn.task_events", "TaskEvent"),
     ("craftcore.engine.turn.stopped_turn", "StoppedTurn"),
     ("craftcore.engine.turn.turn_history", "History"),
@@ -116,6 +119,7 @@ _NAMES = (
     ("craftcore.tasks.model", "Question Resume Task"),
     ("craftcore.tasks.outcomes", "Continue Done"),
     ("craftcore.tasks.session_message", "SessionMessage"),
+    ("craftcore.tasks.stream_chunks", "StreamChunk"),
     ("craftcore.tasks.work_store", "WorkUpdate"),
     ("craftcore.temporal.temporal_producer", "TemporalProducer"),
     ("craftcore.triggers.backoff", "RetryPolicy"),
@@ -137,9 +141,10 @@ __all__ = [
     "ReplayHashMismatch", "ReplayResult", "Resume", "Retry", "RetryPolicy", "Route", "RoutedTrigger", "Router",
     "RoutingContext", "RowInvalid", "Schedule", "ScheduleInvalid", "Schedules", "SessionMessage", "Snooze",
     "StateRefused", "StepConflict", "StillWaiting", "StoppedTurn", "StorageBusy", "StorageError", "StorageFull",
-    "Strategy", "Task", "TaskContext", "TaskEvent", "TemporalProducer", "Timer", "TransactionTimeout", "Trigger",
-    "TriggerSource", "TriggerSpec", "TriggerView", "UnknownWorkflow", "WorkFailed", "WorkUpdate", "WorkerDied",
-    "WriterDied", "current", "living_ui_key", "memory_key", "onboarding_key", "proactive_key",
+    "Strategy", "Stream", "StreamChunk", "Task", "TaskContext", "TaskEvent", "TemporalProducer", "Timer",
+    "TransactionTimeout", "Trigger", "TriggerSource", "TriggerSpec", "TriggerView", "UnknownWorkflow", "WorkFailed",
+    "WorkUpdate", "WorkerDied", "WriterDied", "current", "living_ui_key", "memory_key", "onboarding_key",
+    "proactive_key",
 ]  # fmt: skip
 
 

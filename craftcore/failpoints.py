@@ -23,6 +23,7 @@ class Failpoint(StrEnum):
     STEP_ENTERED = "step.entered"  # its function is about to be called, for the first time or again
     STEP_RAN = "step.ran"  # its function has returned, nothing of it is on disk
     STEP_COMMITTED = "step.committed"  # its result is on disk, the workflow does not have it
+    STREAM_COMMITTED = "stream.committed"  # chunks are on disk, the turn goes on
     INTENT_COMMITTED = "intent.committed"  # the intent of an irreversible action is on disk, and only there
     CALL_MARKED = "call.marked"  # the lock file, too, shows that it may have been called
     PROVIDER_ANSWERED = "provider.answered"  # it was called, nothing of what came of it is on disk

@@ -30,6 +30,8 @@ from craftcore.tasks.message_store import MessageStore
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
+from craftcore.tasks.stream_chunks import StreamView
+from craftcore.tasks.stream_recorder import StreamRecorder
 from craftcore.tasks.task_end import TaskCloser
 from craftcore.tasks.turn_end import TurnService
 from craftcore.tasks.turn_events import TurnRecorder
@@ -88,6 +90,7 @@ class Services:
         self.restored = RestoredWork()
         ledger = Ledger(self.restored)
         self.turn_recorder = TurnRecorder(self.clock, self.triggers, self.restored)
+        self.streams = StreamRecorder()
         self.acts = ActivityEvents(self.clock, ledger, self.turn_recorder)
         self.activity_decisions = ActivityDecisions(ledger, waits)
         task_closer = TaskCloser(self.triggers, waits, self.acts, self.restored)
@@ -186,6 +189,11 @@ class Services:
     def update_of_work(self, id: str) -> WorkUpdate:
         """Return work as it is now. Raises NotFound when no row of it is left."""
         return self.read(WorkStore().update_of, id)
+
+    def look_at_stream(self, id: str, name: str, after: int) -> StreamView:
+        """Return the next chunks of a stream of emitted work after a number. Raises NotFound when no row of the work is
+        left, DatabaseInvalid for damaged chunks."""
+        return self.read(self.streams.look, id, name, after)
 
     def find_ends_of_work(self, ids: Sequence[str]) -> Mapping[str, WorkResult | CraftcoreError]:
         """Return the ends of those of these ids that have ended; NotFound for one of which no row is left."""

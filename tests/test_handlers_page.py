@@ -27,6 +27,7 @@ PROGRAM_NAMES = {
     "fetch",
     "probe",
     "reports",
+    "essay",
     "trial",
     "shipping",
     "assistant",

@@ -17,6 +17,7 @@ from craftcore.serialization.arguments import Duration
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.session_message import StoredMessage
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.model import Trigger, TriggerSpec
 from craftcore.triggers.start_holds import HoldTarget
@@ -36,6 +37,7 @@ class Capability(StrEnum):
     TRANSACTION = "transaction"
     REPLY = "reply"
     HISTORY = "history"
+    STREAMS = "streams"
 
 
 class Backend(Protocol):
@@ -110,6 +112,8 @@ class Backend(Protocol):
     async def transaction(self, fn: Callable[..., T], args: tuple[Any, ...]) -> T: ...
 
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]: ...
+
+    def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]: ...
 
 
 def make_refusal(backend: Backend, capability: Capability) -> InvalidInput:

@@ -19,6 +19,7 @@ from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.session_message import StoredMessage
 from craftcore.tasks.session_message_store import SessionMessageStore
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import NewTrigger, Trigger, TriggerSpec
@@ -72,6 +73,9 @@ class FileBackend(ABC):
 
     @abstractmethod
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]: ...
+
+    @abstractmethod
+    def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]: ...
 
     def find_maker(self) -> str | None:
         """Return the id of the task or trigger whose code calls this. None: other code."""

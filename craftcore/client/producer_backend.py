@@ -23,6 +23,7 @@ from craftcore.services import Services
 from craftcore.storage.change_counter import ChangeCounter
 from craftcore.storage.doorbell_client import EVERYTHING, TRIGGERS, DoorbellSender
 from craftcore.storage.transaction import Reader, Transaction, get_single_result
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkResult, WorkUpdate
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.workflow_store import refuse_unknown
@@ -118,6 +119,25 @@ class ProducerBackend(FileBackend):
                 await self.pause(LOOK_SECONDS)
         finally:
             view.close()
+
+    async def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]:
+        refuse_own_wait(self.services.database.real_path, None, "stream")
+        counter = ChangeCounter(self.services.database)
+        try:
+            while True:
+                if not await self.run(counter.has_changed):
+                    await self.pause(LOOK_SECONDS)
+                    continue
+                while (view := await self.run(partial(self.services.look_at_stream, id, name, after))).chunks:
+                    for chunk in view.chunks:
+                        yield chunk
+                        after = chunk.number
+                    if view.is_over:
+                        break
+                if view.is_over:
+                    return
+        finally:
+            counter.close()
 
     async def wait(self, id: str, limit: float | None) -> WorkResult:
         """Wait for the end of the work. `limit` in seconds; None: without one."""

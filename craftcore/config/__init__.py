@@ -100,6 +100,7 @@ class TaskSettings:
     state_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
     history_messages: Annotated[int, Between(10, 10_000_000)] = 10_000
     result_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
+    stream_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
     max_turns: Annotated[int, Between(1, 1_000_000)] = 1000
     max_steps: Annotated[int, Between(1, 1_000_000)] = 10_000
     stall_after: Annotated[float, Between(0, 31_536_000)] = 3600.0

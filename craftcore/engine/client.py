@@ -30,6 +30,7 @@ from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.writer import Writer
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkUpdate
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
 
@@ -170,6 +171,24 @@ class EngineClient(FileBackend):
                 return
             await change()
             await anyio.sleep(SPACING_SECONDS)
+
+    async def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]:
+        """Yield the chunks of a stream after a number, until the work has ended. Nothing is read while nothing changes.
+
+        Raises NotFound when no row of it is left, StillWaiting when the engine ends first.
+        """
+        refuse_own_wait(self.services.database.real_path, None, "stream")
+        while True:
+            change = self._results.next_change()
+            view = await anyio.to_thread.run_sync(self.services.look_at_stream, id, name, after)
+            for chunk in view.chunks:
+                yield chunk
+                after = chunk.number
+            if view.is_over:
+                return
+            if not view.chunks:
+                await change()
+                await anyio.sleep(SPACING_SECONDS)
 
 
 def _return_result(_tx: Transaction, result: R) -> R:

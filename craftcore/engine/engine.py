@@ -26,6 +26,7 @@ from craftcore.engine.loop.blocked_loop import blocked_loop_warning
 from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
+from craftcore.engine.stream_commits import StreamCommits
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import StallWatch
 from craftcore.engine.turn.turn import TurnServices
@@ -95,8 +96,10 @@ class Engine:
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
         self.results = ResultWaits(services, get_current_loop())
         schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
+        self._streams = StreamCommits(commits, services.streams, get_current_loop())
         turn_services = TurnServices(
             journal=SqliteJournal(services, commits, write_mark, self.feeder.notify_due, self.on_changed),
+            streams=self._streams,
             tables=SqliteTables(services, commits, schedule_rules, self.on_changed),
             actions=app.actions,
             in_flight={},
@@ -157,6 +160,8 @@ class Engine:
                 self.consumer.exclusive.watch,
                 self._runner.shortages.watch,
                 self.results.serve,
+                self._streams.serve,
+                self._streams.serve_threads,
                 partial(keep_live_state, self.writer, self.live_state),
             )
             for task in loops:

@@ -178,6 +178,8 @@ class Runner:
                     result = await call_in_thread(attempt, call, self._threads)
                     if is_awaitable(result):
                         result = await run_in_own_context(await_result(result), attempt, scope.deadline)
+                if attempt.turn is not None:
+                    await attempt.turn.close_streams()
                 hit(Failpoint.HANDLER_RETURNED)
                 if attempt.holds_loop:
                     attempt.judge_block(self._loop.time())
@@ -332,8 +334,12 @@ def _switch_agent(attempt: Attempt, record: Record, agent: str) -> None:
     """Continue the turn with the next agent, which has its own identities in the turn."""
     attempt.record, attempt.routed, attempt.move = record, record.routed, None
     if attempt.entry is not None:
-        memo = attempt.entry.memo if attempt.turn is None else attempt.turn.memo
-        attempt.entry = replace(attempt.entry, task=replace(attempt.entry.task, agent=agent), memo=memo)
+        turn = attempt.turn
+        memo, streams = attempt.entry.memo, attempt.entry.streams
+        if turn is not None:
+            memo, streams = turn.memo, turn.list_streams()
+        task = replace(attempt.entry.task, agent=agent)
+        attempt.entry = replace(attempt.entry, task=task, memo=memo, streams=streams)
     attempt.was_stalled = attempt.was_stalled or (attempt.turn is not None and attempt.turn.asked_at > 0)
     attempt.turn = None
 

@@ -10,10 +10,12 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 from craftcore.blocking_calls import Run, iterate
 from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
-from craftcore.serialization.arguments import Duration, seconds
+from craftcore.serialization.arguments import Duration, require_whole_number, seconds
 from craftcore.tasks.model import Task
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkUpdate
 from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, Trigger, TriggerStatus
+from craftcore.triggers.validation import require_name
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -36,6 +38,9 @@ class WorkClient(Protocol):
 
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:
         """Yield the work as it is, and after each change, until its end."""
+
+    def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]:
+        """Yield the chunks of a stream that have a number after `after`, until the end of the work."""
 
 
 class BlockingClient(NamedTuple):
@@ -96,6 +101,17 @@ class Handle(Generic[T]):
         """
         return self.client.follow_work(self.id)
 
+    def stream(self, name: str = "answer", *, after: int = 0) -> AsyncIterator[StreamChunk]:
+        """Follow a stream that the task writes with `ctx.stream(name)`: yield its chunks on record, then each that
+        comes, until the end of the work. A task writes to the same stream in all its turns.
+
+        `after`: the number of the last chunk that the reader has; 0: none. A reader that comes back with it misses
+        nothing and gets nothing twice. A chunk with a `cut` withdraws earlier ones: take those numbers away. Raises
+        InvalidInput for an invalid name or number, and on a cluster. Raises NotFound when no row of the work is kept,
+        DatabaseInvalid for damaged chunks, StillWaiting when the engine of this process ends first.
+        """
+        return self.client.follow_stream(self.id, *check_stream(name, after))
+
 
 class BlockingHandle(Generic[T]):
     """Emitted work, as Handle has it, for programs without an event loop. Each method blocks its thread."""
@@ -128,6 +144,10 @@ class BlockingHandle(Generic[T]):
     def events(self) -> Iterator[WorkUpdate]:
         """Follow the work, as Handle.events does, at most ten times a second."""
         return iterate(self.client.run, self.client.calls.follow_work(self.id))
+
+    def stream(self, name: str = "answer", *, after: int = 0) -> Iterator[StreamChunk]:
+        """Follow a stream of the task, as Handle.stream does, at most ten times a second."""
+        return iterate(self.client.run, self.client.calls.follow_stream(self.id, *check_stream(name, after)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +207,14 @@ def _answer(
     put(handle, "dedup_scope", emitted.dedup_scope)
     put(handle, "held", emitted.held)
 
+
+def check_stream(name: object, after: object) -> tuple[str, int]:
+    """Return the name of a stream and the number of a chunk. Raises InvalidInput."""
+    return require_name("stream name", name), require_whole_number("stream: after", after, 0, MAX_NUMBER, InvalidInput)
+
+
+MAX_NUMBER = (1 << 63) - 1
+"""The greatest number that the database holds."""
 
 WITH_A_DAEMON = "it goes on while a daemon runs: craftcore status"
 """The words of a producer, whose work another process runs."""

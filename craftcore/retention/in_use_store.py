@@ -119,6 +119,11 @@ class InUse:
         busy = self.busy_task(row["task_id"])
         return busy is None or (row["turn"] < busy.turn and is_numbered(row["idem_key"], row["task_id"]))
 
+    def can_remove_stream(self, row: Row) -> bool:
+        """Return whether no turn goes on with this stream, nor with its numbers."""
+        busy = self.busy_task(row["task_id"])
+        return busy is None or (row["turn"] < busy.turn and bool(row["has_newer"]))
+
     def can_remove_child(self, parent_id: str | None, child_id: str) -> bool:
         """Return whether the last turn of its parent did not start it, so that none can wait for its result."""
         parent = self.busy_task(parent_id)

@@ -38,6 +38,25 @@ SELECT seq,
  ORDER BY seq
 """
 
+STREAM_BODIES = """
+SELECT turn_streams.seq,
+       tasks.id AS task_id,
+       turn_streams.turn,
+       EXISTS (SELECT 1
+                 FROM turn_streams AS newer
+                WHERE newer.task_seq = turn_streams.task_seq
+                  AND newer.name = turn_streams.name
+                  AND newer.turn > turn_streams.turn) AS has_newer,
+       coalesce(tasks.ended_at,
+                (SELECT at FROM stream_chunks WHERE stream_seq = turn_streams.seq ORDER BY last DESC LIMIT 1),
+                turn_streams.created_at) AS at,
+       coalesce((SELECT sum(octet_length(texts_json)) FROM stream_chunks WHERE stream_seq = turn_streams.seq), 0)
+           AS bytes
+  FROM turn_streams
+  JOIN tasks ON tasks.seq = turn_streams.task_seq
+ ORDER BY turn_streams.seq
+"""
+
 TRIGGER_BODIES = """
 SELECT id,
        coalesce(task_id, id) AS task_id,

@@ -23,7 +23,7 @@ from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limi
 from craftcore.retention.size_store import Statements, TableSizes, weigh
 from craftcore.retention.task_store import OLD_TASKS
 from craftcore.retention.trigger_store import OLD_TRIGGERS
-from craftcore.retention.turn_store import OLD_ACTIVITIES, OLD_QUESTIONS, OLD_WAITS
+from craftcore.retention.turn_store import OLD_ACTIVITIES, OLD_QUESTIONS, OLD_STREAMS, OLD_WAITS
 from craftcore.storage.transaction import Reader, Transaction
 
 
@@ -54,6 +54,7 @@ STEPS = (
     Step("triggers", OLD_TRIGGERS, size_store.OF_TRIGGERS),
     Step("bodies of records", OLD_BODIES, size_store.OF_BODIES),
     Step("bodies of activities", OLD_ARGUMENTS, size_store.OF_ARGUMENTS),
+    Step("streams", OLD_STREAMS, size_store.OF_STREAMS),
     Step("records of ended turns", OldRetainedRecords(), size_store.OF_RECORDS),
     Step("records", OldRecords(), size_store.OF_RECORDS),
     Step("records of no chain", OldLooseRecords(), size_store.OF_RECORDS),

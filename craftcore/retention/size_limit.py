@@ -22,6 +22,7 @@ from craftcore.retention.limit_store import (
     PASSED_RECORD,
     RECORD_BODIES,
     RECORD_COUNT,
+    STREAM_BODIES,
     TRIGGER_BODIES,
     USED_BYTES,
 )
@@ -85,6 +86,7 @@ def limit_of(tx: Reader, old: Cutoffs, excess: int, beat: Callable[[], object]) 
     streams = (
         _weights(tx.iterate(RECORD_BODIES), rest.can_remove_record, old.bodies, old.now),
         _weights(tx.iterate(ACTIVITY_BODIES), rest.can_remove_activity, old.bodies, old.now),
+        _weights(tx.iterate(STREAM_BODIES), rest.can_remove_stream, old.bodies, old.now),
         _weights(tx.iterate(TRIGGER_BODIES), rest.can_remove_trigger, old.triggers, old.now),
     )
     rows = _weights(tx.iterate(CLOSED_RECORDS), rest.can_remove_record, old.history, old.now)

@@ -65,6 +65,7 @@ form_json, addressee
 """
 WAIT = "id, name, kind, event, status, resolved_by, value_json"
 MAIL = "event, payload_json, trigger_id, sent_by, status, reply_json, unanswered, emitted_as"
+CHUNKS = "part, texts_json, cut_json"
 DECISION = "activity_decisions.decision, reference, note, decided_by"
 
 RECORD_BODY = "envelope_json, response_json"
@@ -75,6 +76,7 @@ RECORD_ENDED_AT = "coalesce(ended_at, created_at)"
 ACTIVITY_ENDED_AT = "coalesce(settled_at, updated_at)"
 
 OF_A_RECORD = "JOIN executions ON executions.seq = execution_seq"
+OF_A_TASK = "JOIN tasks ON tasks.seq = task_seq"
 OF_AN_ACTIVITY = "JOIN activity_log ON activity_log.seq = activity_seq"
 
 
@@ -133,8 +135,19 @@ OF_TASKS: Statements = (
     _size_statement("waits", f"task_seq {FOUND}", WAIT),
     _size_statement("questions", f"task_seq {FOUND}", QUESTION),
     _size_statement("mailbox", f"task_seq {FOUND}", MAIL),
+    _size_statement(  # those that are old enough are counted as streams
+        "stream_chunks",
+        f"task_seq {FOUND} AND ended_at > :bodies",
+        CHUNKS,
+        join=f"JOIN turn_streams ON turn_streams.seq = stream_seq {OF_A_TASK}",
+    ),
+    _size_statement("turn_streams", f"task_seq {FOUND} AND ended_at > :bodies", "name", join=OF_A_TASK),
     _activity_statement(f"task_seq {GONE}"),
     _size_statement("activity_decisions", f"activity_log.task_seq {GONE}", DECISION, join=OF_AN_ACTIVITY),
+)
+OF_STREAMS: Statements = (
+    _size_statement("stream_chunks", f"stream_seq {GONE}", CHUNKS),
+    _size_statement("turn_streams", f"seq {GONE}", "name"),
 )
 OF_ENDED_WAITS: Statements = (
     _size_statement("waits", f"seq {GONE}", WAIT),

@@ -7,7 +7,7 @@ from craftcore.retention.scan_store import OldRows
 from craftcore.storage.transaction import Row, Transaction
 
 TASKS = 100
-"""In one batch: each asks after six tables, whether it has anything there or not."""
+"""In one batch: each asks after eight tables, whether it has anything there or not."""
 
 DUE = """
 SELECT *
@@ -25,6 +25,7 @@ SELECT *
             OR error_message IS NOT NULL
             OR progress_json IS NOT NULL
             OR reply_json IS NOT NULL
+            OR EXISTS (SELECT 1 FROM turn_streams WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM waits WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM mailbox WHERE task_seq = tasks.seq) AS has_bodies
@@ -57,6 +58,17 @@ CHILDREN = {
         """,
     "mailbox": "DELETE FROM mailbox WHERE seq IN (SELECT seq FROM mailbox WHERE task_seq = :task LIMIT :most)",
     "waits": "DELETE FROM waits WHERE seq IN (SELECT seq FROM waits WHERE task_seq = :task LIMIT :most)",
+    "stream_chunks": """
+        DELETE FROM stream_chunks
+         WHERE (stream_seq, last) IN (SELECT stream_seq, last
+                                        FROM turn_streams
+                                        JOIN stream_chunks ON stream_seq = turn_streams.seq
+                                       WHERE task_seq = :task
+                                       LIMIT :most)
+        """,
+    "turn_streams": """
+        DELETE FROM turn_streams WHERE seq IN (SELECT seq FROM turn_streams WHERE task_seq = :task LIMIT :most)
+        """,
     "tasks": "DELETE FROM tasks WHERE seq = :task AND :most > 0",
 }
 """In the order in which they can go."""

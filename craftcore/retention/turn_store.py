@@ -1,4 +1,5 @@
-"""The ended turns of live tasks: their waits, activities and questions. Rows that the current turn reads stay.
+"""The ended turns of live tasks: their waits, activities and questions. Rows that the current turn reads stay. And
+the streams of all ended turns, which are bodies.
 
 An activity with a key of its own stays for as long as its task lives, since any later turn may call it again by that
 key. The newest activity of each task stays too: a FALLBACK asks whether a task has ever acted.
@@ -57,6 +58,27 @@ SELECT questions.seq
 """
 """Those that no turn waited for, like whether one is stalled."""
 
+DUE_STREAMS = """
+SELECT turn_streams.seq,
+       tasks.id AS task_id,
+       turn_streams.turn,
+       EXISTS (SELECT 1
+                 FROM turn_streams AS newer
+                WHERE newer.task_seq = turn_streams.task_seq
+                  AND newer.name = turn_streams.name
+                  AND newer.turn > turn_streams.turn) AS has_newer
+  FROM turn_streams
+  JOIN tasks ON tasks.seq = turn_streams.task_seq
+ WHERE turn_streams.seq > :after
+   AND turn_streams.seq <= :last
+   AND coalesce(tasks.ended_at,
+                (SELECT at FROM stream_chunks WHERE stream_seq = turn_streams.seq ORDER BY last DESC LIMIT 1),
+                turn_streams.created_at) <= :bodies
+ ORDER BY turn_streams.seq
+ LIMIT :most
+"""
+"""The newest stream of a name stays as long as its task goes on, for its numbers."""
+
 
 OLD_WAITS = OldRows(
     table="waits",
@@ -86,4 +108,15 @@ OLD_QUESTIONS = OldRows(
     since=lambda old: old.history,
     due=DUE_QUESTIONS,
     remove=build_removal(questions="DELETE FROM questions WHERE seq = :seq"),
+)
+
+OLD_STREAMS = OldRows(
+    table="turn_streams",
+    since=lambda old: old.bodies,
+    due=DUE_STREAMS,
+    at_rest=InUse.can_remove_stream,
+    remove=build_removal(
+        stream_chunks="DELETE FROM stream_chunks WHERE stream_seq = :seq",
+        turn_streams="DELETE FROM turn_streams WHERE seq = :seq",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -302,6 +303,7 @@ class Entry:
     memo          what this turn completed already, by its identity: the texts of the events
     failures      how often each of its steps has failed in this attempt, by its identity
     waits         those of this turn that are over, by name
+    streams       the streams that this turn has begun, and the parts of it that wrote each
     received      the wait that began this turn, where one did
     stopped       what is on record of the turn before, if a person stopped that
     """
@@ -313,6 +315,7 @@ class Entry:
     failures: dict[str, int] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
     stopped: RecordedStop | None = None
+    streams: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def received(self) -> Wait | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from craftcore.executions.chain.seal import DAMAGED, events_of
 from craftcore.executions.model import EventType
@@ -28,6 +29,22 @@ SELECT seq, type, at, payload_json
  WHERE execution_seq = ?1
  ORDER BY seq DESC
  LIMIT ?2
+"""
+
+TURN = """
+SELECT memo, payload_json
+  FROM event_rows
+ WHERE task_seq = ?1
+   AND turn = ?2
+   AND memo IS NOT NULL
+ UNION ALL
+SELECT NULL, json_group_array(json_array(hex(name), hex(part)))
+  FROM (SELECT DISTINCT name, coalesce(part, '') AS part
+          FROM turn_streams
+          LEFT JOIN stream_chunks ON stream_seq = turn_streams.seq AND cut_json IS NULL
+         WHERE task_seq = ?1
+           AND turn = ?2)
+HAVING count(*)
 """
 
 CONTINUES_ATTEMPT = (Resume.CRASH, Resume.RESUME)
@@ -111,13 +128,15 @@ class MemoStore:
         """Append events with the numbers they have in their records."""
         tx.execute_many(ADD, [(number, tx.now, *new[-len(_STORED) :]) for number, new in numbered])
 
-    def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
-        """Return what this turn completed, and the failed tries of its steps: memo -> the event's text."""
-        rows = tx.fetch_tuples(
-            "SELECT memo, payload_json FROM event_rows WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
-            (task_seq, turn),
-        )
-        return dict(rows)
+    def read_turn(self, tx: Reader, task_seq: int, turn: int) -> tuple[dict[str, str], dict[str, frozenset[str]]]:
+        """Return what this turn completed, and the failed tries of its steps: memo -> the event's text. And its
+        streams, with the parts that wrote each."""
+        memo: dict[str | None, str] = dict(tx.fetch_tuples(TURN, (task_seq, turn)))
+        streams: dict[str, frozenset[str]] = {}
+        if None in memo:
+            for name, part in (map(_text_of, row) for row in json.loads(memo.pop(None))):
+                streams[name] = streams.get(name, frozenset()) | {part}
+        return cast("dict[str, str]", memo), streams
 
     def list_steps_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[str]:
         """Return the identities of the steps that this turn completed, in their order; those of failed tries are left
@@ -175,6 +194,10 @@ class MemoStore:
             rows = tx.fetch_tuples(NEWEST_ROWS, (execution_seq, limit))
             for event in chain(_events_backwards(last), rows, _events_backwards(first)):
                 yield StreamRow(id, turn, *event)
+
+
+def _text_of(hexadecimal: str) -> str:
+    return bytes.fromhex(hexadecimal).decode(errors="backslashreplace")
 
 
 def split_failures(memo: Mapping[str, str], since: float) -> tuple[dict[str, str], dict[str, int]]:

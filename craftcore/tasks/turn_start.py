@@ -80,7 +80,7 @@ class TurnStarter:
         waits = self._waits.list_of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
         resume = self._entry_reason(tx, claim, task, waits)
-        memo = self._memos.read_turn(tx, task.seq, task.turn)
+        memo, streams = self._memos.read_turn(tx, task.seq, task.turn)
         failures: dict[str, int] = {}
         if any(FAILURE_MARK in name for name in memo):
             goes_on = claim.starts > 1 and resume in CONTINUES_ATTEMPT
@@ -94,6 +94,7 @@ class TurnStarter:
             memo=memo,
             failures=failures,
             waits={wait.name: wait for wait in waits},
+            streams=streams,
         )
 
     def _read_stop(self, tx: Transaction, task: Task) -> RecordedStop:

@@ -22,6 +22,10 @@ LACKS: Mapping[Capability, str] = {
         "of its own, whose result is the answer"
     ),
     Capability.HISTORY: "a cluster keeps no messages of sessions: keep them in a database of your own",
+    Capability.STREAMS: (
+        "a cluster keeps no streams: each chunk would be an event of a history. Send the text to your readers "
+        "yourself, and return the whole of it from a step"
+    ),
 }
 
 COMMANDS: Mapping[str, str] = {
@@ -30,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "release": LACKS[Capability.HOLD],
     "task stop": LACKS[Capability.STOP_TURN],
     "session": LACKS[Capability.HISTORY],
+    "task stream": LACKS[Capability.STREAMS],
     "verify": "a history has no hash chain: the cluster keeps it, and nothing of craftcore can verify it",
     "db": "a cluster has no database file: the cluster itself is backed up by its operator",
 }

@@ -17,6 +17,7 @@ from craftcore.results.own_work import refuse_own_wait
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.display import json_or_text
 from craftcore.tasks.model import Question, Task
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.addressee import ask_waiting
 from craftcore.temporal.cluster_connection import translate_calls
@@ -167,6 +168,9 @@ class ClusterRequests:
                 if is_over:
                     return
             await asyncio.sleep(FOLLOW_SECONDS)
+
+    def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]:
+        raise make_refusal(self, Capability.STREAMS)
 
     async def find_ids(self, filter: WorkFilter, limit: int) -> list[str]:
         """Return the ids of the newest tasks that match. Raises InvalidInput for an unknown status."""

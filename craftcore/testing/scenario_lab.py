@@ -15,6 +15,7 @@ from craftcore.results.handle import EmittedHandle, Handle
 from craftcore.serialization.arguments import Duration
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
+from craftcore.tasks.stream_chunks import StreamChunk
 from craftcore.tasks.work_store import WorkUpdate
 from craftcore.testing.due_store import was_answered, was_signalled
 from craftcore.testing.lab import Lab
@@ -278,3 +279,6 @@ class _ScenarioClient:
 
     def follow_work(self, id: str) -> AsyncGenerator[WorkUpdate, None]:
         raise StateRefused("events of a handle: a scenario of a crash matrix cannot follow work")
+
+    def follow_stream(self, id: str, name: str, after: int) -> AsyncGenerator[StreamChunk, None]:
+        raise StateRefused("stream of a handle: a scenario of a crash matrix cannot follow work")

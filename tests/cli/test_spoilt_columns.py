@@ -28,6 +28,8 @@ RELEVANT = {
     "executions": ("inspect", "trigger show", "task show", "replay", "diff", "export", "task events"),
     "event_rows": ("inspect", "trigger show", "task events", "replay", "diff", "export", "activity show"),
     "tasks": ("task", "inbox", "trigger", "top"),
+    "turn_streams": ("task stream", "task show"),
+    "stream_chunks": ("task stream", "task show"),
     "waits": ("task", "trigger why"),
     "questions": ("inbox", "task show", "activity", "top"),
     "activity_log": ("activity", "task show", "inbox", "status"),

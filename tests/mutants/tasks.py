@@ -84,8 +84,8 @@ TASKS = (
         "step-result-not-recorded",
         "the result of a step is on disk before the workflow receives it",
         "engine/turn/steps.py",
-        "    hit(Failpoint.STEP_RAN, name)\n    await turn.record(EventType.STEP_COMPLETED, text, step.memo)\n",
-        "    hit(Failpoint.STEP_RAN, name)\n",
+        "        await turn.streams.end_part(part)\n    await turn.record(EventType.STEP_COMPLETED, text, step.memo)\n",
+        "        await turn.streams.end_part(part)\n",
         *STEPS,
     ),
     mutant(

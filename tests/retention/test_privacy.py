@@ -41,6 +41,7 @@ def build_app() -> App:
     async def whole(ctx: TaskContext, text: str) -> str:
         await ctx.step("say", str.upper, text)
         await ctx.step("large", str, LARGE)
+        await ctx.stream().write(text)
         await ctx.act(pay, to=text)
         answer = await ctx.ask(text, options=["send", "hold"])
         note = await ctx.wait_for("note")

@@ -13,6 +13,8 @@ import pytest
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
+from craftcore.tasks.stream_chunks import Cut, Written
+from craftcore.tasks.stream_store import StreamStore
 from craftcore.triggers.model import LIMITED_UNTIL
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.populated_database import NOON, World
@@ -112,6 +114,12 @@ def fill_empty_tables(path: Path, world: World) -> None:
             seq=activity,
             now=tx.now,
         )
+        nap = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.nap)
+        opened = StreamStore().open(tx, nap, 1, "answer")
+        StreamStore().add_all(
+            tx, [Written(opened.seq, 1, "", ["la", " la"]), Written(opened.seq, 3, "step:sing", ["!"])]
+        )
+        StreamStore().cut(tx, Cut(opened.seq, 4, "step:sing", 0))
         for part in ("envelope", "response"):
             tx.run("INSERT INTO blobs (execution_seq, part, body) VALUES (:seq, :part, '{}')", seq=died, part=part)
         for kind in ("forward", "held", "trusted"):

@@ -70,9 +70,10 @@ DOCUMENTS = {
     "schedule remove": f"{SCHEDULE} cancelled",
     "schedule trust-clock": "released held_until ahead",
     "task show": f"""
-        {TASK} held reasons state result progress wait questions activities unread unread_mail attempts
+        {TASK} held reasons state result progress wait questions activities streams unread unread_mail attempts
         last_attempts children
     """,
+    "task stream": "id name last is_over chunks",
     "task signal": f"{TASK} waited",
     "task cancel": TASK,
     "task stop": TASK,

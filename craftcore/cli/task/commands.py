@@ -13,6 +13,7 @@ from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
 from craftcore.cli.task import operate
 from craftcore.cli.task.calls_on_tasks import open_tasks
+from craftcore.cli.task.stream_command import stream
 from craftcore.cli.task.task_card import print_events, print_task
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.workflow_names import bare_name
@@ -110,5 +111,5 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
         print_events(session.out, events)
 
 
-for command_ in (operate.cancel, operate.retry, operate.signal, operate.stop):
+for command_ in (stream, operate.cancel, operate.retry, operate.signal, operate.stop):
     task.add_command(command_)

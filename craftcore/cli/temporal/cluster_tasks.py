@@ -107,6 +107,7 @@ def make_card(found: RecordedTask) -> dict[str, Any]:
         "wait": wait_document([] if state is None else state.open_waits),
         "questions": [question_document(question) for question in list_questions(found)],
         "activities": [] if state is None else [activity_document(activity) for activity in state.acts.values()],
+        "streams": [],
         "unread": len(mails),
         "unread_mail": [
             {

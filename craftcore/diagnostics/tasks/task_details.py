@@ -23,11 +23,12 @@ from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.stream_store import StreamStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX
 
-ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN = 10, 20, 20, 100, 20
+ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN, STREAMS_SHOWN = 10, 20, 20, 100, 20, 20
 
 Part = Callable[[Reader, Task], Any]
 
@@ -85,6 +86,9 @@ PARTS: dict[str, Part] = {
     "wait": lambda reader, task: wait_document(WaitStore().list_open(reader, task.seq)),
     "questions": _read_questions,
     "activities": _read_activities,
+    "streams": lambda reader, task: [
+        one._asdict() for one in StreamStore().list_of_task(reader, task.id, STREAMS_SHOWN)
+    ],
     "unread": lambda reader, task: MailStore().count_unread(reader, task.seq, MAILBOX_MAX),
     "unread_mail": lambda reader, task: [
         event_document(mail) for mail in MailStore().list_unread(reader, task.seq, MAILS_SHOWN)

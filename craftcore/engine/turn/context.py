@@ -16,6 +16,7 @@ from craftcore.engine.turn.reply import reply
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.stopped_turn import StoppedTurn, read_stop
+from craftcore.engine.turn.stream import Stream
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.turn_history import History
@@ -327,6 +328,11 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         if len(text) > PROGRESS_MAX_BYTES:
             raise PayloadTooLarge(f"progress has {len(text):,} bytes; the limit is {PROGRESS_MAX_BYTES:,}")
         await self._turn.services.journal.set_progress(self._turn.attempt.claim, self._turn.task, text)
+
+    def stream(self, name: str = "answer") -> Stream:
+        """Return a stream of this turn: text that its code writes piece by piece, for readers. Raises InvalidInput for
+        an invalid name."""
+        return Stream(self._turn, name)
 
     # What suspends the turn
 

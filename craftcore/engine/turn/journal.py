@@ -5,14 +5,16 @@ A turn knows no more of where that is than these two protocols say. `sqlite_jour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
+from craftcore.engine.turn.stream_buffer import StreamBuffer
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task, Wait
 from craftcore.tasks.session_message_store import SessionMessageStore
+from craftcore.tasks.stream_chunks import OpenStream
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
@@ -102,6 +104,24 @@ class Journal(Protocol):
 
     async def ask_stalled(self, claim: Claim, task: Task, asked: NewQuestion) -> None:
         """Ask a person about a turn that completes nothing. Nothing is asked while such a question is open."""
+
+
+class StreamJournal(Protocol):
+    """The record of the streams that turns write. Only a journal on a database has them."""
+
+    async def open(self, claim: Claim, task: Task, name: str) -> OpenStream:
+        """Return a stream of a turn, which is made when there is none, and its chunks on record. Raises LeaseLost;
+        InvalidInput where there are no streams."""
+
+    def schedule(self, buffer: StreamBuffer) -> None:
+        """Let what the buffer holds be committed soon, together with what others hold."""
+
+    async def save(self, buffer: StreamBuffer) -> None:
+        """Return once all that was added to the buffer is on disk, or `buffer.error` says why it cannot be."""
+
+    def call(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Await `write()` on the loop of the turn, for a thread that waits for it. Raises what it raises; StateRefused
+        when the loop has ended."""
 
 
 class TurnTables(Protocol):

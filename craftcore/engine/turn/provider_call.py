@@ -18,7 +18,8 @@ import anyio
 from craftcore.activities.model import REFUSED, REFUSED_AS_EXPECTED, ActionTerms, ActivityStatus, CallOutcome, Decision
 from craftcore.activities.result_shape import read_result
 from craftcore.engine.failure import wait_asked
-from craftcore.engine.turn.turn import Turn, in_step
+from craftcore.engine.turn.part import run_part
+from craftcore.engine.turn.turn import Turn
 from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.outcome_exceptions import Fail, NoEffect
@@ -105,7 +106,10 @@ async def call_provider(
     interrupts: BaseException | None = None
     interruption = ""
     try:
-        with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():
+        with (
+            anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope,
+            run_part(f"{call.key}{turn.scope}"),
+        ):
             attempt.calls.add(scope)
             try:
                 if action.is_async:
@@ -120,6 +124,8 @@ async def call_provider(
         return _failure_answer(error)
     except BaseException as error:
         interrupts, interruption = error, safe_repr(error)
+    finally:
+        await turn.save_streams()  # first: a call that is on record is not made again
     if calling.returned:
         return _done_answer(turn, action, calling.returned[0])._replace(interrupts=interrupts)
     if calling.raised:

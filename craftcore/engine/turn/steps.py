@@ -17,7 +17,9 @@ import anyio
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
 from craftcore.engine.turn.argument_difference import describe_difference, remember
 from craftcore.engine.turn.completed_step import decode_completed, find_alike
-from craftcore.engine.turn.turn import Turn, in_step
+from craftcore.engine.turn.part import Part, run_part
+from craftcore.engine.turn.turn import Turn
+from craftcore.engine.turn.turn_state import SAVE_SECONDS
 from craftcore.engine.user_code import run_in_thread, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_step
 from craftcore.errors import InvalidInput, StepConflict
@@ -156,12 +158,12 @@ async def run_step(
         began = time.monotonic()
         hit(Failpoint.STEP_ENTERED, name)
         try:
-            with in_step():
+            with run_part(step.identity) as part:
                 result = await call()
             break
         except anyio.get_cancelled_exc_class():
             with suppress(InvalidInput):
-                if returned:  # its thread could not be cancelled: it has run
+                if returned and await _save_part(turn, part):  # its thread could not be cancelled: it has run
                     text, _ = step.store(returned[0], milliseconds_since(began))
                     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
             raise
@@ -174,6 +176,8 @@ async def run_step(
             await turn.services.clock.sleep(wait)
     text, result = step.store(result, milliseconds_since(began))
     hit(Failpoint.STEP_RAN, name)
+    if turn.has_streams:
+        await turn.streams.end_part(part)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
     hit(Failpoint.STEP_COMMITTED, name)
     return result
@@ -248,6 +252,16 @@ async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None
     turn.charge_budget()
     keyed = "null" if key is None else f'"{key}"'
     await turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
+
+
+async def _save_part(turn: Turn, part: Part) -> bool:
+    """Return whether the chunks of a step whose caller was cancelled are on disk: only then it may be on record."""
+    if not turn.has_streams:
+        return True
+    with anyio.move_on_after(SAVE_SECONDS, shield=True):
+        await turn.streams.end_part(part)
+        return True
+    return False
 
 
 def _check(name: object, fn: object, on_change: object, retry: object) -> None:

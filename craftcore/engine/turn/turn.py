@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
+
+import anyio
 
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
@@ -16,11 +17,13 @@ from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.act_places import ActPlaces
 from craftcore.engine.turn.completed_step import list_steps
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
-from craftcore.engine.turn.journal import Journal, TurnTables
-from craftcore.engine.turn.turn_state import PendingCall, RetryActLater, Suspend, TurnState
+from craftcore.engine.turn.journal import Journal, StreamJournal, TurnTables
+from craftcore.engine.turn.part import get_running_part
+from craftcore.engine.turn.turn_state import SAVE_SECONDS, PendingCall, RetryActLater, Suspend, TurnState
+from craftcore.engine.turn.turn_streams import TurnStreams
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
-from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict
+from craftcore.errors import CraftcoreError, InvalidInput, KeyRequired, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
 from craftcore.serialization.arguments import Duration
@@ -31,23 +34,12 @@ from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import require_name
 
-_IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
-
-
-@contextmanager
-def in_step() -> Iterator[None]:
-    """Mark the block in which the function of a step or of an action runs."""
-    token = _IN_STEP.set(True)
-    try:
-        yield
-    finally:
-        _IN_STEP.reset(token)
-
 
 class TurnServices(NamedTuple):
     """The services of the engine that a turn uses.
 
     journal        the record of what a turn completes
+    streams        the record of the streams that turns write
     tables         what ctx.transaction and ctx.schedules write in the commit that records it
     accept         refuses a spec that the app could only fail
     in_flight      the irreversible actions that are being called, by key
@@ -55,6 +47,7 @@ class TurnServices(NamedTuple):
     """
 
     journal: Journal
+    streams: StreamJournal
     tables: TurnTables
     actions: Mapping[str, Action]
     in_flight: dict[str, PendingCall]
@@ -93,7 +86,7 @@ class Turn(TurnState):
         is_first = routed is None or not routed.agents or routed.workflow == routed.agents[0]
         self.later_agent = None if is_first or routed is None else routed.workflow
         """The agent that runs, when it is not the first; None: it is."""
-        self._scope = "" if self.later_agent is None else f"|{self.later_agent}"
+        self.scope = "" if self.later_agent is None else f"|{self.later_agent}"
         """The mark that separates the identities of a later agent of the turn from those of the first. No name holds a
         `|`."""
 
@@ -117,12 +110,12 @@ class Turn(TurnState):
 
     def identity(self, kind: str, name: str, key: str | None) -> str:
         """Return what the agent that runs completes is known by, when it has a name."""
-        return f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
+        return f"{kind}:{name}{self.scope}" if key is None else f"{kind}:{name}/{key}{self.scope}"
 
     @property
     def is_in_order(self) -> bool:
         """True when calls come in the order of the code here: in the turn's own task, and not in a step."""
-        return self.services.loop.get_current_task() is self._own_task and not _IN_STEP.get()
+        return self.services.loop.get_current_task() is self._own_task and get_running_part() is None
 
     @cached_property
     def left_steps(self) -> dict[str, str]:
@@ -146,7 +139,7 @@ class Turn(TurnState):
             raise KeyRequired(
                 f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
             )
-        if _IN_STEP.get():
+        if get_running_part() is not None:
             raise KeyRequired(
                 f"ctx.{kind} inside a step or an action needs key=…: that is not run again at a re-entry, and what "
                 "follows it would be counted differently"
@@ -155,7 +148,7 @@ class Turn(TurnState):
             self._counted[kind] += 1
             return f"{kind}#{self._counted[kind]}"
         self._counted[""] += 1
-        return f"{kind}#{self._counted['']}{self._scope}"
+        return f"{kind}#{self._counted['']}{self.scope}"
 
     # Completing
 
@@ -193,6 +186,40 @@ class Turn(TurnState):
         self.progress_at = time.monotonic()
         if memo is not None:
             self.memo[memo] = payload_json
+
+    # Streams
+
+    @cached_property
+    def streams(self) -> TurnStreams:
+        """The streams of the turn."""
+        settings = self.services.settings
+        return TurnStreams(
+            self.attempt.claim,
+            self.task,
+            self.services.streams,
+            self._entry.streams,
+            own_part=self.scope,
+            max_bytes=settings.stream_max_bytes,
+        )
+
+    @property
+    def has_streams(self) -> bool:
+        """This entry has written to a stream, or an earlier one has."""
+        return "streams" in self.__dict__ or bool(self._entry.streams)
+
+    def list_streams(self) -> Mapping[str, frozenset[str]]:
+        return self.streams.parts if self.has_streams else {}
+
+    async def close_streams(self) -> None:
+        if self.has_streams:
+            await self.streams.close()
+
+    async def save_streams(self) -> None:
+        if self.has_streams:
+            with anyio.move_on_after(SAVE_SECONDS, shield=True), suppress(CraftcoreError):
+                await self.streams.save()
+
+    # Budget
 
     def charge_budget(self) -> None:
         """Count one more item of work. A task that used up its work budget is suspended until a person says more."""

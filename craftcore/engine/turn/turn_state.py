@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import anyio
 
@@ -10,6 +11,9 @@ from craftcore.engine.turn.unawaited_calls import CallsMade
 from craftcore.tasks.model import CONTINUED, Entry, NewWait, Task
 from craftcore.tasks.session_message import NewMessage
 from craftcore.tasks.wait_rules import has_renewed_budget
+
+SAVE_SECONDS = 1.0
+"""How long the end of a turn waits for its last chunks. Missing ones are written when it is entered again."""
 
 
 class Suspend(BaseException):
@@ -71,11 +75,22 @@ class TurnState:
         self.asked_at = 0.0
         """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""
 
+    def list_streams(self) -> Mapping[str, frozenset[str]]:
+        """Return the streams of the turn, and the parts that wrote each."""
+        return self._entry.streams
+
+    async def close_streams(self) -> None:
+        """Return once the streams of a turn that has succeeded are as its code has written them, on disk."""
+
+    async def save_streams(self) -> None:
+        """Return once all that was written to streams is on disk, or after SAVE_SECONDS."""
+
     async def end(self) -> None:
         """Note that the workflow has ended, and wait until none of its irreversible actions is on its way: the record
         of the turn is settled after the last of them."""
         self.is_over = True
         self.calls_made.close()
+        await self.save_streams()
         while self.in_flight:
             with anyio.CancelScope(shield=True):
                 await next(iter(self.in_flight)).wait_until_recorded()

@@ -46,7 +46,16 @@ NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
 
 COUNTED = (
     *("triggers", "executions", "retained_records", "event_rows", "blobs", "tasks", "task_holds", "waits", "questions"),
-    *("mailbox", "early_mail", "activity_log", "activity_decisions", "schedules", "schedule_occurrences"),
+    *(
+        "turn_streams",
+        "stream_chunks",
+        "mailbox",
+        "early_mail",
+        "activity_log",
+        "activity_decisions",
+        "schedules",
+        "schedule_occurrences",
+    ),
     *("clock_events", "epochs", "audit_log", "notices", "notice_kinds", "limit_waits", "restored_work"),
     "session_messages",
 )

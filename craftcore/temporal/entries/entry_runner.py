@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,12 +10,14 @@ from typing import Any, TypeVar
 
 from temporalio.client import Client
 
+from craftcore.client.backend import Capability
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.engine import router_call
 from craftcore.engine.attempt import Attempt, log_settled
 from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.runner import Fallback, Runner
+from craftcore.engine.turn.stream_buffer import StreamBuffer
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
@@ -29,8 +31,10 @@ from craftcore.tasks.model import Entry, NewWait, QuestionKind, Resume, Task, Wa
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.resume import make_stale_question
 from craftcore.tasks.session_message_store import SessionMessageStore
+from craftcore.tasks.stream_chunks import OpenStream
 from craftcore.tasks.turn_event_store import NewEvent, split_failures
 from craftcore.temporal.addressee import look_for
+from craftcore.temporal.cluster_lacks import LACKS
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
 from craftcore.temporal.entries.open_entry import OpenEntry
@@ -107,6 +111,22 @@ class NoTables:
 
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         raise InvalidInput(NO_SCHEDULES)
+
+
+class NoStreams:
+    """The streams of a turn on a cluster, which keeps none: each use is refused."""
+
+    async def open(self, claim: Claim, task: Task, name: str) -> OpenStream:
+        raise InvalidInput(LACKS[Capability.STREAMS])
+
+    def schedule(self, buffer: StreamBuffer) -> None:
+        raise InvalidInput(LACKS[Capability.STREAMS])
+
+    async def save(self, buffer: StreamBuffer) -> None:
+        return  # nothing was written
+
+    def call(self, write: Callable[[], Awaitable[None]]) -> None:
+        raise InvalidInput(LACKS[Capability.STREAMS])
 
 
 class EntryRunner:
@@ -213,6 +233,7 @@ class EntryRunner:
         settings = self._config.tasks
         services = TurnServices(
             journal=journal,
+            streams=NoStreams(),
             tables=NoTables(),
             actions=self.app.actions,
             in_flight={},

@@ -467,6 +467,18 @@ CREATE TABLE session_messages (
     created_at   REAL NOT NULL
 ) STRICT;
 
+-- table stream_chunks
+CREATE TABLE stream_chunks (
+    stream_seq INTEGER NOT NULL REFERENCES turn_streams (seq),
+    last       INTEGER NOT NULL,             -- the number of the last of them
+    first      INTEGER NOT NULL,
+    part       TEXT NOT NULL,                -- the step or act that wrote them; '' or the agent: the turn's own code
+    texts_json TEXT NOT NULL,                -- an array of texts; [] of a cut
+    cut_json   TEXT,                         -- the withdrawn numbers as [[first, last], ...]; NULL: it is no cut
+    at         REAL NOT NULL,
+    PRIMARY KEY (stream_seq, last)
+) STRICT, WITHOUT ROWID;
+
 -- table task_holds
 CREATE TABLE task_holds (
     task_id        TEXT NOT NULL PRIMARY KEY,
@@ -552,6 +564,17 @@ CREATE TABLE triggers (
     CHECK (settled_at IS NULL OR reason IS NOT NULL),
     CHECK (status <> 'PENDING' OR started_at IS NULL),
     CHECK ((dedup_key IS NULL) = (dedup_scope IS NULL))
+) STRICT;
+
+-- table turn_streams
+CREATE TABLE turn_streams (
+    seq        INTEGER PRIMARY KEY,
+    task_seq   INTEGER NOT NULL REFERENCES tasks (seq),
+    turn       INTEGER NOT NULL,
+    name       TEXT NOT NULL,
+    after      INTEGER NOT NULL,             -- the last number that the earlier turns of the task used under this name
+    created_at REAL NOT NULL,
+    UNIQUE (task_seq, turn, name)
 ) STRICT;
 
 -- table waits
