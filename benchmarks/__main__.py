@@ -13,6 +13,7 @@ NAMES = {
     "schedules": "a tick among 100, 10,000 and 100,000 schedules, a thousand due at once, a year of seconds",
     "steps": "steps and turns of tasks against raw apsw, alone and at a hundred tasks",
     "conversation": "a chat of 5,000 turns: the last hundred against the first, and the growth of the file",
+    "streams": "the drain beside a hundred tasks that stream, as a share of that without",
     "records": "full records against none, and what one costs",
     "acts": "irreversible acts against raw apsw, alone and at a hundred tasks",
     "scrapes": "what a scrape of the metrics costs, up to a million settled rows, and the engine under scrapes",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from craftcore.errors import DatabaseInvalid
-from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.canonical import canonicalize, canonicalize_tree
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 from craftcore.tasks.stream_chunks import Cut, KeptChunks, OpenStream, StreamChunk, StreamSummary, Written
 
@@ -104,7 +104,7 @@ class StreamStore:
 
     def add_all(self, tx: Transaction, written: Sequence[Written]) -> None:
         """Append chunks, a row for each group."""
-        rows = [(*_numbers(one), one.part, canonicalize(one.texts), None, tx.now) for one in written]
+        rows = [(*_numbers(one), one.part, canonicalize_tree(one.texts), None, tx.now) for one in written]
         tx.execute_many(ADD, rows)
 
     def cut(self, tx: Transaction, cut: Cut) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from craftcore.engine.turn.part import Part, get_running_part
+from craftcore.engine.turn.part import get_running_part
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import InvalidInput
@@ -49,7 +49,9 @@ class Stream:
         PayloadTooLarge when the stream would have more than `tasks.stream_max_bytes`: nothing of the chunk is written.
         Raises LeaseLost.
         """
-        await self._write(chunk, get_running_part())
+        size = self._measure(chunk)
+        if size:
+            await self._turn.streams.write(self.name, chunk, size, get_running_part())
 
     def write_blocking(self, chunk: str) -> None:
         """Append a chunk, as `write` does, in a plain function that a step runs in a thread. Raises InvalidInput on the
@@ -57,19 +59,23 @@ class Stream:
         if self._turn.services.loop.is_current():
             raise InvalidInput("stream.write_blocking is for a plain function in a thread: await stream.write(chunk)")
         part = get_running_part()
-        self._turn.services.streams.call(lambda: self._write(chunk, part))
 
-    async def _write(self, chunk: str, part: Part | None) -> None:
+        async def write() -> None:
+            if size := self._measure(chunk):
+                await self._turn.streams.write(self.name, chunk, size, part)
+
+        self._turn.services.streams.call(write)
+
+    def _measure(self, chunk: str) -> int:
+        """Return the bytes of a chunk that can be written now. Raises InvalidInput, and StateRefused after the turn."""
         self._turn.refuse_when_over()
+        self._turn.progress_at = time.monotonic()
         if type(chunk) is not str:
             raise InvalidInput(
                 f"a chunk of stream {self.name} must be text, and {show_value(chunk)} is not: decode bytes, or write "
                 "them as base64"
             )
         try:
-            chunk.encode()
+            return len(chunk.encode())
         except UnicodeEncodeError as error:
             raise InvalidInput(f"a chunk of stream {self.name} is not valid text: {error}") from error
-        if chunk:
-            await self._turn.streams.write(self.name, chunk, part)
-            self._turn.progress_at = time.monotonic()

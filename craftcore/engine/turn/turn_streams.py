@@ -31,9 +31,10 @@ class KnownStream:
     own    the chunks of the turn's own code that are on record and that this entry has not come to; a damaged text is
            None
     sizes  bytes of the chunks that count, by part
+    size   bytes of all of them
     """
 
-    __slots__ = ("next_number", "own", "seq", "sizes")
+    __slots__ = ("next_number", "own", "seq", "size", "sizes")
 
     def __init__(self, found: OpenStream, own_part: str) -> None:
         self.seq = found.seq
@@ -45,6 +46,7 @@ class KnownStream:
             self.sizes[kept.part] = self.sizes.get(kept.part, 0) + sum(map(_size, texts))
             if kept.part == own_part:
                 self.own.extend(enumerate(texts, kept.first))
+        self.size = sum(self.sizes.values())
 
     def take_number(self) -> int:
         """Return the next number, which is used now."""
@@ -87,9 +89,9 @@ class TurnStreams:
             return name in self._own_cut
         return name in part.cut or (name not in part.begun and part.identity in self._parts.get(name, ()))
 
-    async def write(self, name: str, text: str, part: Part | None) -> None:
-        """Add a chunk. It is on disk soon. Raises LeaseLost, InvalidInput for too many streams, PayloadTooLarge for a
-        stream that is full."""
+    async def write(self, name: str, text: str, size: int, part: Part | None) -> None:
+        """Add a chunk of `size` bytes. It is on disk soon. Raises LeaseLost, InvalidInput for too many streams,
+        PayloadTooLarge for a stream that is full."""
         if self._buffer.error is not None:
             raise self._buffer.error
         stream = self._known.get(name) or await self._open(name)
@@ -102,12 +104,22 @@ class TurnStreams:
                 self._own_cut.add(name)
         elif name not in part.begun:
             self._begin(name, stream, part)
-        self._append(name, stream, text, self._own_part if part is None else part.identity)
+        identity = self._own_part if part is None else part.identity
+        if stream.size + size > self._max_bytes:
+            raise self._refuse_size(name, stream.size, size)
+        if identity not in stream.sizes:
+            stream.sizes[identity] = 0
+            self._parts[name].add(identity)
+        stream.sizes[identity] += size
+        stream.size += size
+        if not self._buffer.writes:
+            self._journal.schedule(self._buffer)
+        self._buffer.append(stream.seq, stream.take_number(), identity, text)
 
     async def end_part(self, part: Part) -> None:
         """Cut what an earlier run of this part wrote to streams to which this one wrote nothing. Return once all is on
         disk: a part that is on record is not run again. Raises LeaseLost."""
-        for name, parts in self._parts.items():
+        for name, parts in list(self._parts.items()):
             if part.identity in parts and name not in part.begun:
                 self._begin(name, await self._open(name), part)
         await self.save()
@@ -162,24 +174,19 @@ class TurnStreams:
         stream.own.clear()
         self._cut(name, stream, self._own_part, after=first - 1)
         stream.sizes[self._own_part] = kept
+        stream.size += kept
 
     def _cut(self, name: str, stream: KnownStream, part: str, *, after: int) -> None:
-        stream.sizes.pop(part, None)
+        stream.size -= stream.sizes.pop(part, 0)
         self._parts[name].discard(part)
         self._buffer.cut(stream.seq, stream.take_number(), part, after)
         self._journal.schedule(self._buffer)
 
-    def _append(self, name: str, stream: KnownStream, text: str, part: str) -> None:
-        size, there = _size(text), sum(stream.sizes.values())
-        if there + size > self._max_bytes:
-            raise PayloadTooLarge(
-                f"stream {name} has {there:,} bytes and this chunk {size:,}; the limit is {self._max_bytes:,}: write "
-                "the rest to a file, or raise tasks.stream_max_bytes"
-            )
-        stream.sizes[part] = stream.sizes.get(part, 0) + size
-        self._parts[name].add(part)
-        self._buffer.append(stream.seq, stream.take_number(), part, text)
-        self._journal.schedule(self._buffer)
+    def _refuse_size(self, name: str, there: int, size: int) -> PayloadTooLarge:
+        return PayloadTooLarge(
+            f"stream {name} has {there:,} bytes and this chunk {size:,}; the limit is {self._max_bytes:,}: write "
+            "the rest to a file, or raise tasks.stream_max_bytes"
+        )
 
 
 def _size(text: str | None) -> int:
