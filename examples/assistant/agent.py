@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
-from craftcore import App, Continue, InvalidInput, NotFound, RetryPolicy, TaskContext, TriggerSource
+from craftcore import App, Continue, InvalidInput, NotFound, RetryPolicy, TaskContext, TriggerSource, current
 
 MODEL_URL = os.environ.get("MODEL_URL", "http://127.0.0.1:8757/v1")
 MODEL = os.environ.get("MODEL", "stub")
@@ -100,13 +101,33 @@ async def send_email(ctx: TaskContext, place: str, to: str, subject: str, body: 
 
 
 def ask_model(messages: list[Any]) -> dict[str, Any]:
-    """Ask a model with an OpenAI-compatible address."""
-    body = {"model": MODEL, "messages": messages, "tools": TOOLS}
+    """Ask a model with an OpenAI-compatible address. The words of its reply go into the stream as they come."""
+    ctx = current()
+    assert ctx is not None, "a step of the chat"
+    stream = ctx.stream("answer")
+    text, calls = "", list[dict[str, Any]]()
+    for delta in receive(messages):
+        if words := delta.get("content"):
+            stream.write_blocking(words)
+            text += words
+        for part in delta.get("tool_calls") or ():
+            if part["index"] == len(calls):
+                calls.append({"id": part["id"], "type": "function", "function": {"arguments": "", **part["function"]}})
+            else:
+                calls[part["index"]]["function"]["arguments"] += part["function"]["arguments"]
+    reply = {"role": "assistant", "content": text or None}
+    return {**reply, "tool_calls": calls} if calls else reply
+
+
+def receive(messages: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the reply of the model piece by piece."""
+    body = {"model": MODEL, "messages": messages, "tools": TOOLS, "stream": True}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {os.environ.get('MODEL_KEY', 'none')}"}
     request = urllib.request.Request(f"{MODEL_URL}/chat/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=120) as response:
-        reply: dict[str, Any] = json.load(response)["choices"][0]["message"]
-    return reply
+        for line in response:
+            if line.startswith(b"data: {"):
+                yield json.loads(line[6:])["choices"][0]["delta"]
 
 
 def tool(name: str, description: str, *arguments: str) -> dict[str, Any]:

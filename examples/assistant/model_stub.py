@@ -6,10 +6,16 @@ python examples/assistant/model_stub.py [PORT]
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+PAUSE = float(os.environ.get("PAUSE", "0.02"))
+"""Seconds between two words of an answer."""
 
 SENTENCES = [
     (r"remind me to (?P<text>.+) (?P<when>(?:in|every|at) .+)", "remind"),
@@ -36,17 +42,27 @@ def reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": "assistant", "content": f"You said: {last['content']}"}
 
 
+def pieces(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a reply as a model sends it: word by word, or its tool calls."""
+    if message.get("tool_calls"):
+        yield {"tool_calls": [{"index": 0, **call} for call in message["tool_calls"]]}
+    for word in re.findall(r"\s*\S+", message["content"] or ""):
+        yield {"content": word}
+
+
 class Handler(BaseHTTPRequestHandler):
     """POST /v1/chat/completions"""
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps({"choices": [{"index": 0, "message": reply(asked["messages"])}]}).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
-        self.wfile.write(body)
+        for delta in pieces(reply(asked["messages"])):
+            body = json.dumps({"choices": [{"index": 0, "delta": delta}]})
+            self.wfile.write(f"data: {body}\n\n".encode())
+            time.sleep(PAUSE)
+        self.wfile.write(b"data: [DONE]\n\n")
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

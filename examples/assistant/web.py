@@ -5,6 +5,7 @@
 
     curl -d '{"text": "remind me to water the plants in 10m"}' localhost:8758/chat/ada
     curl localhost:8758/messages/ID/events        what happens, as it happens
+    curl localhost:8758/messages/ID/stream        the answer, word by word
     curl -X DELETE localhost:8758/messages/ID     stop the answer
     curl localhost:8758/chat/ada                  the conversation
     curl localhost:8758/questions                 what waits for an answer
@@ -73,6 +74,21 @@ async def follow(request: Request) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
+async def stream(request: Request) -> Response:
+    """Stream the answer to a message as it is written. A browser that comes back sends `Last-Event-ID`, and goes on
+    behind it. `cut`: the numbers, first and last, of earlier pieces that no longer count."""
+    work = app.handle(request.path_params["id"])
+    pieces = work.stream("answer", after=int(request.headers.get("last-event-id", 0)))
+
+    async def events() -> AsyncIterator[str]:
+        async for piece in pieces:
+            cut = [(numbers.start, numbers.stop - 1) for numbers in piece.cut]
+            yield f"id: {piece.number}\ndata: {json.dumps({'text': piece.text, 'cut': cut})}\n\n"
+        yield "event: end\ndata:\n\n"
+
+    return StreamingResponse(events(), media_type="text/event-stream")
+
+
 async def stop(request: Request) -> Response:
     """Stop the answer to a message; the conversation goes on with the next one."""
     id = request.path_params["id"]
@@ -107,6 +123,7 @@ server = Starlette(
         Route("/chat/{user}", say, methods=["POST"]),
         Route("/chat/{user}", conversation),
         Route("/messages/{id}/events", follow),
+        Route("/messages/{id}/stream", stream),
         Route("/messages/{id}", stop, methods=["DELETE"]),
         Route("/questions", questions),
         Route("/questions/{id}", decide, methods=["POST"]),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.message import Message
 from functools import partial
+from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -163,6 +164,53 @@ def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp
         assert "You said: hello" in answers
         assert mail.subjects == ["tea"]
         assert assistant.ask("/questions") == []
+
+
+def read_stream(assistant: Assistant, work: str, last: int) -> Iterator[tuple[int, str, list[list[int]]] | None]:
+    """Yield the pieces of an answer, behind the last one that the reader has; None at its end. It may break off."""
+    path = f"http://127.0.0.1:{assistant.port}/messages/{work}/stream"
+    with urllib.request.urlopen(urllib.request.Request(path, headers={"Last-Event-ID": str(last)})) as response:
+        number = 0
+        for line in map(bytes.decode, response):
+            if line.startswith("id: "):
+                number = int(line[4:])
+            elif line.startswith("event: end"):
+                yield None
+            elif line.startswith("data: ") and line != "data: \n":
+                data = json.loads(line[6:])
+                yield number, data["text"], data["cut"]
+
+
+def test_reader_that_reconnects_to_a_killed_assistant_has_the_whole_answer(tmp_path):
+    """The server is killed twice while it answers, and the browser comes back with the last number it has."""
+    words = " ".join(f"word{number}" for number in range(60))
+    shown: dict[int, str] = {}
+    numbers, kills, is_over = [0], 2, False
+    with an_assistant(tmp_path) as (assistant, _mail):
+        work = assistant.ask("/chat/ada", {"text": words})["id"]
+        while not is_over:
+            assistant.ask("/questions")  # the server runs
+            try:
+                for piece in read_stream(assistant, work, numbers[-1]):
+                    if piece is None:
+                        is_over = True
+                        break
+                    number, text, cut = piece
+                    numbers.append(number)
+                    for first, last in cut:
+                        for withdrawn in range(first, last + 1):
+                            shown.pop(withdrawn, None)
+                    shown[number] = text
+                    if kills and len(shown) > 5:
+                        kills -= 1
+                        assistant.kill()
+                        break
+            except (URLError, ConnectionError, IncompleteRead):
+                pass
+
+        assert kills == 0
+        assert numbers == sorted(set(numbers))
+        assert "".join(shown.values()) == f"You said: {words}"
 
 
 @pytest.mark.acceptance
