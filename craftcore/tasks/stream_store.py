@@ -83,6 +83,17 @@ SELECT CAST(name AS BLOB),
  LIMIT ?2
 """
 
+TEXTS = """
+SELECT CAST(texts_json AS BLOB)
+  FROM turn_streams
+  JOIN stream_chunks ON stream_seq = turn_streams.seq
+ WHERE task_seq = (SELECT seq FROM tasks WHERE id = ?1)
+   AND name = ?2
+   AND turn = ?3
+   AND cut_json IS NULL
+ ORDER BY last
+"""
+
 ROWS_READ = 200
 """Rows that one look at a stream reads."""
 
@@ -160,6 +171,14 @@ class StreamStore:
             numbered = enumerate(texts, first)
             chunks += [StreamChunk(number, text, turn) for number, text in numbered if number > after]
         return chunks, len(rows) == ROWS_READ
+
+    def read_texts(self, tx: Reader, task_id: str, name: str, turn: int) -> list[str] | None:
+        """Return the chunks of a stream of one turn that count; None: some are damaged."""
+        texts: list[str] | None = []
+        for (text_json,) in tx.fetch_tuples(TEXTS, (task_id, name, turn)):
+            found = _read_texts(text_json)
+            texts = None if texts is None or found is None else texts + found
+        return texts
 
     def list_of_task(self, tx: Reader, task_id: str, limit: int) -> list[StreamSummary]:
         """Return the newest streams of a task, the newest first."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from craftcore.tasks.stream_chunks import Written
+from craftcore.tasks.stream_store import StreamStore
 from tests.support.record_steps import spoil, strip
 from tests.support.web_site import forms
 
@@ -246,3 +248,18 @@ def test_task_page_shows_the_conversation_of_its_session_masked(site, world):
 
     assert "hello" not in site.get(f"/tasks/{world.asks}", "bob").text
     assert 'id="conversation"' not in site.get(f"/tasks/{world.nap}").text
+
+
+def test_task_page_shows_the_end_of_each_stream_as_text(site, world):
+    with site.services.transaction() as tx:
+        seq = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.asks)
+        opened = StreamStore().open(tx, seq, 1, "answer")
+        StreamStore().add_all(tx, [Written(opened.seq, 1, "", ["x" * 5_000, "<script>the end"])])
+
+    text = site.get(f"/tasks/{world.asks}").text
+
+    assert "<h2>Streams</h2>" in text
+    assert "&lt;script&gt;the end" in text
+    assert "x" * 4_001 not in text
+    write(site, "UPDATE stream_chunks SET texts_json = CAST(x'5bff' AS TEXT)")
+    assert "some chunks are damaged" in site.get(f"/tasks/{world.asks}").text

@@ -19,6 +19,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.session_message import session_of
 from craftcore.tasks.session_message_store import SessionMessageStore
+from craftcore.tasks.stream_store import StreamStore
 from craftcore.web.actions.subjects import find_task
 from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.links import change_query, read_number
@@ -35,6 +36,9 @@ LINES_SHOWN, LINES_BESIDE_MANY = 200, 100
 
 AUDIT_SHOWN = 20
 MESSAGES_SHOWN = 20
+STREAMS_SHOWN = 5
+TEXT_SHOWN = 4_000
+"""Characters of the end of a stream."""
 
 
 class MarkLine(NamedTuple):
@@ -49,6 +53,16 @@ class Lines(NamedTuple):
 
     rows: list[MarkLine]
     earlier: str | None
+
+
+class WrittenStream(NamedTuple):
+    """A stream of one turn, with the end of its text."""
+
+    name: str
+    turn: int
+    chunks: int
+    text: str
+    is_damaged: bool
 
 
 class Drawn(NamedTuple):
@@ -80,6 +94,7 @@ def show_task(visit: Visit) -> Page:
         details = read_readable_details(reader, task)
         audit = _read_audit(reader, task, details)
         conversation = try_read("the conversation", lambda: _read_messages(reader, task))
+        written = try_read("streams", lambda: _read_streams(reader, task, details["streams"]))
     facts = {
         "task": task,
         "held": held,
@@ -88,6 +103,7 @@ def show_task(visit: Visit) -> Page:
         "most": EVENTS_MOST,
         "audit": audit,
         "conversation": conversation,
+        "written": written,
         "actions": list_actions(task, held),
         **details,
     }
@@ -137,6 +153,18 @@ def _read_messages(reader: Reader, task: Task) -> list[dict[str, Any]]:
     """Return the newest messages of the session of a task, oldest of them first."""
     found = SessionMessageStore().list_newest(reader, session_of(task), MESSAGES_SHOWN, 0, None)
     return [message_document(message) for message in require_readable(found)]
+
+
+def _read_streams(reader: Reader, task: Task, streams: Any) -> list[WrittenStream] | Damaged:
+    """Return the newest streams of a task with the ends of their texts."""
+    if isinstance(streams, Damaged):
+        return streams
+    found = []
+    for one in streams[:STREAMS_SHOWN]:
+        texts = StreamStore().read_texts(reader, task.id, one["name"], one["turn"])
+        text = "" if texts is None else "".join(texts)
+        found.append(WrittenStream(one["name"], one["turn"], one["chunks"], text[-TEXT_SHOWN:], texts is None))
+    return found
 
 
 def _read_audit(reader: Reader, task: Task, details: dict[str, Any]) -> list[dict[str, Any]]:
