@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.support.damage import NO_TEXT, damage
 from tests.support.populated_database import WorldCopy
 
 
@@ -15,6 +16,16 @@ def test_history_lists_the_newest_messages(cli, here):
     assert (message["number"], message["message"], message["task_id"]) == (2, "ho", here.world.asks)
     assert [one["number"] for one in cli("--json", "session", "history", "lobby", "--before", "2").json] == [1]
     assert cli("--json", "session", "history", "nobody").json == []
+
+
+def test_damaged_message_is_named_and_hides_no_other(cli, here, database):
+    damage(database, "session_messages", f"task_id = {NO_TEXT}", "number = ?", 2)
+
+    result, shown = cli("--json", "session", "history", "lobby"), cli("session", "history", "lobby")
+    assert (result.code, shown.code) == (65, 65)
+    assert [one.get("number", one["id"] if "damaged" in one else None) for one in result.json] == [1, "2"]
+    assert "damaged" in shown.out
+    assert "hello" in shown.out
 
 
 def test_forget_removes_the_conversation_and_is_audited(cli, here: WorldCopy):

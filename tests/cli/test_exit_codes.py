@@ -112,6 +112,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("db backup", 65): "cli/test_backup.py: test_backup_exits_with_documented_codes",
     ("db restore", 75): "cli/test_backup.py: test_restore_is_refused_while_a_daemon_holds_the_database",
     ("db check", 1): "cli/test_verify.py: test_dropped_guard_is_named_by_db_check",
+    ("session history", 65): "cli/test_conversation.py: test_damaged_message_is_named_and_hides_no_other",
     ("db check", 65): "cli/test_verify.py: test_damaged_file_is_reported_by_db_check_with_advice",
     ("db gc", 78): "cli/test_gc.py: test_gc_uses_the_settings_file",
     ("db gc", 75): "cli/test_gc.py: test_gc_vacuum_beside_a_daemon_is_refused_and_writes_nothing",
