@@ -12,7 +12,7 @@ from craftcore.errors import InvalidInput
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import require_member, require_whole_number
-from craftcore.serialization.encode import encode
+from craftcore.serialization.texts import text_of
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task, TaskStatus
 from craftcore.tasks.session_message import SessionMessage, decode_messages
@@ -140,7 +140,7 @@ class WorkCalls(ABC):
         Raises NotFound; InvalidInput for a text that is not an option, and for fields that do not fit the form, naming
         each; StateRefused: too late. On a cluster it needs a worker, and raises StillWaiting without one.
         """
-        text = choice if isinstance(choice, str) else encode(choice, "answer")
+        text = choice if isinstance(choice, str) else text_of(choice, "answer")
         await self._backend.answer(question_id, text, note=note, reference=reference, answered_by=answered_by)
 
     async def decide(

@@ -29,6 +29,7 @@ CALLS: dict[str, Callable[[TaskContext], Any]] = {
     "ctx.transaction": lambda ctx: ctx.transaction("write", lambda tx: None),
     "ctx.ask": lambda ctx: ctx.ask("Go on?"),
     "ctx.sleep": lambda ctx: ctx.sleep(1),
+    "ctx.reply": lambda ctx: ctx.reply("yes"),
     "ctx.progress": lambda ctx: ctx.progress(1),
     "ctx.schedules.pause": lambda ctx: ctx.schedules.pause("nightly"),
     "ctx.schedules.list": lambda ctx: ctx.schedules.list(),

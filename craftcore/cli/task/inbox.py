@@ -79,7 +79,6 @@ def list_(session: Session, /, limit: int) -> int:
     examples=(
         "craftcore inbox answer 01a1fdfa send",
         'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
-        "craftcore inbox answer 01a1fdfa --field street='Main Street 5' --field express=yes",
     ),
     see=("craftcore inbox list", "craftcore activity resolve", "docs/reference/cli.md#tasks-and-the-inbox"),
     on_cluster=OnCluster(
@@ -137,7 +136,8 @@ def _choose(choice: str | None, fields: Sequence[str], question: Question) -> st
     """Return the answer to a question. Raises InvalidInput when it is not given once."""
     form = question.form_json
     if fields and (choice is not None or form is None):
-        raise InvalidInput("give CHOICE or --field, not both" if form else f"question {question.id} takes no --field")
+        refused = "give CHOICE or --field, not both" if form else f"question {question.id} takes no --field"
+        raise InvalidInput(f"{refused}: {fields[0]!r:.80}")
     if fields:
         return read_fields(form or "", fields)
     if choice is not None:
