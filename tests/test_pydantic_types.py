@@ -162,6 +162,28 @@ def test_value_that_would_come_back_as_another_class_is_refused_with_its_place()
         encode_roundtrip(Sides([Left("a"), Right("b")]), reader, "value")
 
 
+AtLeastOne = Annotated[int, pydantic.Field(ge=1)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "right", "wrong", "place"),
+    [
+        (list[AtLeastOne], [1], [1, 0], r"value\[1\]"),
+        (dict[str, AtLeastOne], {"a": 1}, {"a": 0}, r"value\[\.\.\.\]"),
+        (dict[Annotated[str, pydantic.Field(min_length=2)], int], {"ab": 1}, {"a": 1}, "a key of value"),
+        (tuple[AtLeastOne, ...], (1,), (0,), r"value\[0\]"),
+        (list[dict[str, list[AtLeastOne]]], [{"a": [1]}], [{"a": [0]}], r"value\[0\]"),
+        (AtLeastOne | None, 1, 0, "value"),
+    ],
+)
+def test_terms_of_pydantic_are_checked_inside_containers(kind, right, wrong, place):
+    reader = readable_type(kind, "value")
+
+    assert decode(encode(right, "value"), reader) == right
+    with pytest.raises(InvalidInput, match=rf"^{place}.*: .* at least|^{place}.*greater than or equal to 1"):
+        decode(encode(wrong, "value"), reader)
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "first"),
     [

@@ -28,7 +28,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import MAX_DEPTH, encode
 from craftcore.serialization.pydantic_adapter import _make_adapter
-from craftcore.serialization.readable_types import _find_reader_once, _look_once, readable_type
+from craftcore.serialization.readable_types import _find_reader, _look, readable_type
 from craftcore.serialization.roundtrip import encode_roundtrip
 
 if TYPE_CHECKING:
@@ -834,13 +834,13 @@ def test_reading_a_return_type_keeps_no_closure_and_no_object():
 @pytest.fixture
 def without_pydantic(monkeypatch):
     """Make pydantic a library that is not installed."""
-    caches = (_make_adapter, _look_once, _find_reader_once)
+    caches = (_make_adapter, _look, _find_reader)
     monkeypatch.setitem(sys.modules, "pydantic", None)
     for cache in caches:
-        cache.cache_clear()
+        cache.clear()
     yield
     for cache in caches:
-        cache.cache_clear()
+        cache.clear()
 
 
 @dataclass

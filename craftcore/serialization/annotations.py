@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Coroutine
-from functools import lru_cache, partial
+from functools import partial
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from craftcore.serialization.encode import describe_error
+from craftcore.serialization.kept_by_type import keep_by_type
 from craftcore.serialization.readable_types import readable_type
 
 AWAITABLE = "_craftcore_awaitable"
@@ -30,10 +31,7 @@ def return_type(fn: Callable[..., Any]) -> Any:
     fn = getattr(fn, "__func__", fn)  # one entry for a method, and none that keeps its object alive
     if isinstance(fn, FunctionType) and "return" not in fn.__annotations__:
         return Any  # and no entry that keeps a closure alive
-    try:
-        found = _return_type(fn)
-    except Exception:  # it cannot be hashed
-        found = _return_type.__wrapped__(fn)
+    found = _return_type(fn)
     if isinstance(found, _Refused):
         raise TypeError(found.reason)
     if found is typing.Self:
@@ -45,7 +43,7 @@ class _Refused(NamedTuple):
     reason: str
 
 
-@lru_cache(maxsize=1024)
+@keep_by_type()
 def _return_type(fn: Any) -> Any:
     """Return the type, or why there is none."""
     try:

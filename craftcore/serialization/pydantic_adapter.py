@@ -8,10 +8,10 @@ from __future__ import annotations
 import collections.abc
 import inspect
 import typing
-from functools import lru_cache
 from typing import Any
 
 from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.kept_by_type import keep_by_type
 
 CONFIG = {"val_json_bytes": "base64", "ser_json_bytes": "base64"}
 """Bytes are base64 in our JSON, as msgspec has them; in that of pydantic they are UTF-8."""
@@ -70,9 +70,9 @@ class Adapter:
         return {**whole["prefixItems"][0], "$defs": whole.get("$defs", {})}
 
 
-@lru_cache(maxsize=1024)
-def _make_adapter(kind: Any, text: str) -> Adapter | TypeError:
-    """Return an adapter, or why there is none. `text`: the repr of the type, because `A | B` equals `B | A`."""
+@keep_by_type(in_order=True)
+def _make_adapter(kind: Any) -> Adapter | TypeError:
+    """Return an adapter, or why there is none."""
     try:
         return Adapter(kind)
     except TypeError as error:
@@ -81,10 +81,7 @@ def _make_adapter(kind: Any, text: str) -> Adapter | TypeError:
 
 def get_adapter(kind: Any) -> Adapter:
     """Return the adapter of a type. Raises TypeError as Adapter does."""
-    try:
-        made = _make_adapter(kind, repr(kind))
-    except TypeError:  # it cannot be hashed
-        return Adapter(kind)
+    made = _make_adapter(kind)
     if isinstance(made, TypeError):
         raise made
     return made

@@ -7,7 +7,6 @@ import dataclasses
 import typing
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from types import UnionType
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,6 +17,7 @@ from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
+from craftcore.serialization.kept_by_type import keep_by_type
 from craftcore.serialization.plain import SCALARS
 from craftcore.serialization.pydantic_adapter import Adapter, get_adapter
 
@@ -68,16 +68,9 @@ class _Readable(NamedTuple):
     has_object: bool
 
 
+@keep_by_type()
 def _look(kind: Any) -> _Readable | _Refused:
     """Return whether `decode` reads a type as it is, however deep what it cannot read lies."""
-    try:
-        return _look_once(kind)
-    except Exception:  # it cannot be hashed
-        return _look_once.__wrapped__(kind)
-
-
-@lru_cache(maxsize=1024)
-def _look_once(kind: Any) -> _Readable | _Refused:
     try:
         waiting, seen = [msgspec.inspect.type_info(kind)], set()
     except Exception as error:  # a name that is not defined, a union without tags
@@ -108,17 +101,9 @@ def _look_once(kind: Any) -> _Readable | _Refused:
     return _Readable(has_adapter, has_object)
 
 
+@keep_by_type(in_order=True)
 def _find_reader(hint: Any) -> Any:
-    """Return the type to read with, or _Refused."""
-    try:
-        return _find_reader_once(hint, repr(hint))
-    except Exception:  # it cannot be hashed, or has no repr
-        return _find_reader_once.__wrapped__(hint, "")
-
-
-@lru_cache(maxsize=1024)
-def _find_reader_once(hint: Any, text: str) -> Any:
-    """Return the reader of a type. `text`: its repr, because `A | B` equals `B | A`, and the first that fits counts."""
+    """Return the type to read with, or _Refused. The first member of a union that fits counts."""
     if hint in _ANYTHING or isinstance(hint, typing.TypeVar):
         return Any
     if _has_pydantic_terms(hint):
@@ -126,7 +111,8 @@ def _find_reader_once(hint: Any, text: str) -> Any:
             return _Reader(_type_text(hint), (Adapted,), {"adapter": get_adapter(hint)})
     looked = _look(hint)
     if isinstance(looked, _Readable):
-        return (_rebuild(hint) or hint) if looked.has_object else hint  # Any has a JSON Schema, and object has none
+        is_rebuilt = looked.has_object or _has_terms_within(hint)  # Any has a JSON Schema, and object has none
+        return (_rebuild(hint) or hint) if is_rebuilt else hint
     if (rebuilt := _rebuild(hint)) is not None:
         return rebuilt
     try:
@@ -144,6 +130,11 @@ def _has_pydantic_terms(hint: Any) -> bool:
         return False
     modules = (type(term).__module__.partition(".")[0] for term in hint.__metadata__)
     return any(module in ("pydantic", "pydantic_core", "annotated_types") for module in modules)
+
+
+def _has_terms_within(hint: Any) -> bool:
+    """Return whether a part of a type, such as the items of a list, has terms that only pydantic knows."""
+    return any(_has_pydantic_terms(part) or _has_terms_within(part) for part in typing.get_args(hint))
 
 
 def _rebuild(hint: Any) -> Any:
