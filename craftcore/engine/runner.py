@@ -223,7 +223,7 @@ class Runner:
             )
         if isinstance(result, Continue):
             return self._continue(attempt, workflow, result)
-        succeeded = _success(result.result if isinstance(result, Done) else result)
+        succeeded = _success(workflow, result.result if isinstance(result, Done) else result)
         if attempt.entry is not None:
             attempt.move = Returned(result_json=self._services.bounded(succeeded.result_json))
         return succeeded
@@ -264,7 +264,9 @@ class Runner:
             message = refuse_continue(workflow.name)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
-            attempt.move = move_of_continue(turn.task, self._services.settings, self._services.clock.now(), result)
+            attempt.move = move_of_continue(
+                turn.task, self._services.settings, self._services.clock.now(), result, workflow.state_type
+            )
         except InvalidInput as error:
             return Failed(code=error.code, message=error.message, retryable=False)
         return (
@@ -376,8 +378,8 @@ def _timeout_failure(workflow: Workflow) -> Failed:
     return Failed(code=ErrorCode.AGENT_TIMEOUT, message=message, retryable=False)
 
 
-def _success(result: Any) -> Succeeded:
+def _success(workflow: Workflow, result: Any) -> Succeeded:
     if result is None:
         return Succeeded()
-    encoded = result if type(result) is Encoded else encode_result(result)
+    encoded = result if type(result) is Encoded else encode_result(result, workflow.result_type)
     return Succeeded(result_json=encoded.text, is_stored=encoded.is_stored)

@@ -275,6 +275,12 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     )
 
 
+def find_result_type(fn: Callable[..., Any]) -> Any:
+    """Return the type of the result of a workflow, as `read_result_type` does."""
+    hints = typing.get_type_hints(find_annotated_function(fn), include_extras=True)
+    return read_result_type(hints.get("return", Any))
+
+
 def read_result_type(hint: Any) -> Any:
     """Return the type of the result of a workflow that is annotated so: what it returns besides Continue, and X of a
     `Done[X]`. Any for one that only continues. Raises TypeError for what JSON cannot become."""

@@ -31,6 +31,22 @@ def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
     return text, back
 
 
+def encode_as(value: Any, type_: Any, where: str) -> str:
+    """Return the canonical text of a value that is read as this type later.
+
+    Raises InvalidInput as `encode` does, and for a value that would come back as one of another class. A value that
+    does not fit the type at all is refused where it is read.
+    """
+    text = encode(value, where)
+    if type_ is not Any and type(value) not in SCALARS and not is_read_by_msgspec(type_):
+        try:
+            back = decode(text, type_, where)
+        except InvalidInput:
+            return text
+        _refuse_other_class(value, back, where)
+    return text
+
+
 def _refuse_other_class(value: Any, back: Any, where: str) -> None:
     """Refuse an object that comes back as one of another class: a union took the wrong member.
 

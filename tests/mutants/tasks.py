@@ -133,8 +133,8 @@ TASKS = (
         "other-member-of-a-union",
         "a value does not come back as one of another class",
         "serialization/roundtrip.py",
-        "        _refuse_other_class(value, back, where)\n",
-        "        pass\n",
+        "        _refuse_other_class(value, back, where)\n    return text, back\n",
+        "        pass\n    return text, back\n",
         "tests/test_pydantic_types.py",
     ),
     mutant(

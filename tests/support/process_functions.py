@@ -27,6 +27,35 @@ class Sum:
     pid: int
 
 
+@dataclass(frozen=True)
+class Cat:
+    """One of two classes with the same JSON."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Dog:
+    """The other one."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Pets:
+    """A class whose field is a union without tags, which pydantic reads."""
+
+    all: list[Cat | Dog]
+
+
+def choose_pets() -> Pets:
+    return Pets([Cat("Tom"), Dog("Rex")])
+
+
+def choose_cats() -> Pets:
+    return Pets([Cat("Tom")])
+
+
 def add(*numbers: int) -> Sum:
     return Sum(sum(numbers), os.getpid())
 

@@ -11,8 +11,8 @@ from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.log import get_logger
 from craftcore.serialization.arguments import Duration, seconds
-from craftcore.serialization.encode import encode
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.roundtrip import encode_as
 from craftcore.tasks.model import CANCEL, CONTINUED, GO_ON, NewQuestion, NewWait, QuestionKind, Task, WaitKind
 from craftcore.tasks.outcomes import Continue, Continues
 from craftcore.triggers.validation import is_name, show_value
@@ -51,9 +51,12 @@ def refuse_large_state(task: Task, settings: TaskSettings) -> None:
         )
 
 
-def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:
-    """Return the move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
-    text = encode(result.state, "state")
+def move_of_continue(
+    task: Task, settings: TaskSettings, now: float, result: Continue[Any], state_type: Any
+) -> Continues:
+    """Return the move of a turn that returned Continue. Raises InvalidInput, also for a state that would come back as
+    one of another class, or PayloadTooLarge."""
+    text = encode_as(result.state, state_type, "state")
     limit = settings.state_max_bytes
     if len(text) > OVER_LIMIT * limit:
         raise PayloadTooLarge(

@@ -10,8 +10,10 @@ from craftcore.errors import ErrorCode, InvalidInput, PayloadTooLarge
 from craftcore.executions.responses import truncate_result
 from craftcore.outcome_exceptions import Fail
 from craftcore.results.own_work import run_in_process
+from craftcore.serialization.annotations import return_type, unbind
 from craftcore.serialization.canonical import canonicalize
-from craftcore.serialization.encode import encode
+from craftcore.serialization.plain import SCALARS
+from craftcore.serialization.roundtrip import encode_as
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, is_awaitable, truncate_text
 from craftcore.tasks.outcomes import Continue, Done
 
@@ -23,10 +25,11 @@ class Encoded(NamedTuple):
     is_stored: bool = True
 
 
-def encode_result(result: Any) -> Encoded:
-    """Return the result of a workflow. One that cannot be stored does not repeat the work: a stub takes its place."""
+def encode_result(result: Any, type_: Any = Any) -> Encoded:
+    """Return the result of a workflow, which is read as this type. One that cannot be stored does not repeat the work:
+    a stub takes its place."""
     try:
-        return Encoded(encode(result, "result"))
+        return Encoded(encode_as(result, type_, "result"))
     except InvalidInput as error:
         stub = canonicalize({"result_unstored": truncate_text(error.message, MESSAGE_LIMIT)})
         return Encoded(stub, is_stored=False)
@@ -46,7 +49,7 @@ def call_step(step: str, limit: int, call: Callable[[], Any], home: str | None) 
     cannot be on record, else what the function raises."""
     what = f"the result of {step}"
     run_in_process(home)
-    text = encode(_require_plain(call(), step), what)
+    text = encode_as(_require_plain(call(), step), return_type(call), what)
     require_small(text, limit, what)
     return Encoded(text)
 
@@ -57,9 +60,17 @@ def call_workflow(workflow: str, limit: int, call: Callable[[], Any], home: str)
     result = _require_plain(call(), workflow)
     if isinstance(result, Continue):
         raise Fail(ErrorCode.VALIDATION_ERROR, refuse_continue(workflow))
-    encoded = encode_result(result.result if isinstance(result, Done) else result)
+    made = result.result if isinstance(result, Done) else result
+    encoded = encode_result(made, Any if type(made) in SCALARS else _find_result_type(call))
     kept = truncate_result(encoded.text, limit)
     return encoded if kept is encoded.text else Encoded(kept, is_stored=False)
+
+
+def _find_result_type(call: Callable[[], Any]) -> Any:
+    """Return the type of the result of a workflow. A worker process needs it seldom, and imports it then."""
+    from craftcore.registry.workflow import find_result_type
+
+    return find_result_type(unbind(call))
 
 
 def _require_plain(result: Any, whose: str) -> Any:
