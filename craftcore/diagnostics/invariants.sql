@@ -242,27 +242,25 @@ SELECT id, 'it is WAITING at turn ' || turn || ', and waits for nothing' AS text
                       AND waits.turn = tasks.turn
                       AND waits.status = 'WAITING');
 
--- open-wait-has-waiting-task: The task of an open wait is WAITING at the turn of the wait.
+-- open-wait-has-waiting-task: The task of an open wait is at its turn, and WAITING, or RUNNING if others were beside it.
 SELECT tasks.id, 'wait ' || waits.name || ' of turn ' || waits.turn || ' is open, and the task is ' || tasks.status
            || ' at turn ' || tasks.turn AS text
   FROM waits
   JOIN tasks ON tasks.seq = task_seq
  WHERE waits.status = 'WAITING'
-   AND (tasks.status <> 'WAITING' OR tasks.turn <> waits.turn);
+   AND (   tasks.turn <> waits.turn
+        OR tasks.status <> 'WAITING' AND (tasks.status <> 'RUNNING' OR waits.any_of IS NULL));
 
--- timed-wait-has-trigger: An open wait that ends by itself has a live trigger that is due by then.
+-- timed-wait-has-trigger: A WAITING task whose wait ends by itself has a live trigger that is due by then.
 SELECT tasks.id, 'wait ' || waits.name || ' ends by itself, and no live trigger is there for it' AS text
   FROM waits
   JOIN tasks ON tasks.seq = waits.task_seq
  WHERE waits.status = 'WAITING'
    AND waits.due_at IS NOT NULL
+   AND tasks.status = 'WAITING'
    AND NOT EXISTS (SELECT 1
-                     FROM waits AS first
-                     JOIN triggers ON triggers.dedup_key = 'wake:' || first.id
-                    WHERE first.task_seq = waits.task_seq
-                      AND first.turn = waits.turn
-                      AND (first.seq = waits.seq OR first.any_of = waits.any_of)
-                      AND triggers.dedup_key IS NOT NULL
+                     FROM triggers
+                    WHERE triggers.id = tasks.trigger_id
                       AND triggers.fire_at <= waits.due_at
                       AND triggers.status IN ('PENDING', 'CLAIMED'));
 

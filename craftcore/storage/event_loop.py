@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+import anyio
 
 from craftcore.errors import InvalidInput
 
 ELSEWHERE = "the engine runs on another event loop; nothing was written. Emit on its own, or with a Producer"
+
+
+T = TypeVar("T")
 
 
 class Loop(Protocol):
@@ -39,6 +44,10 @@ class Loop(Protocol):
 
     def get_current_task(self) -> object:
         """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
+
+    async def run_alone(self, fn: Callable[[], Coroutine[Any, Any, T]], on_cancel: Callable[[], None]) -> T:
+        """Await `fn()` in a task that no other code knows, to its end. When the caller is cancelled meanwhile,
+        `on_cancel` is called, and that is raised afterwards."""
 
     def is_cancelled_from_outside(self) -> bool:
         """Return whether `cancel` of this task was called, and not taken back."""
@@ -83,6 +92,23 @@ class AsyncioLoop:
 
     def get_current_task(self) -> object:
         return asyncio.current_task()
+
+    async def run_alone(self, fn: Callable[[], Coroutine[Any, Any, T]], on_cancel: Callable[[], None]) -> T:
+        apart = self._loop.create_task(fn())
+        try:
+            await asyncio.wait([apart])
+        except asyncio.CancelledError as error:
+            on_cancel()
+            cancelled = error
+            with anyio.CancelScope(shield=True):
+                while not apart.done():
+                    try:
+                        await asyncio.wait([apart])
+                    except asyncio.CancelledError as again:  # no scope reaches it here
+                        cancelled = again
+            apart.cancelled() or apart.exception()  # it is on record, and the caller has ended
+            raise cancelled from None
+        return apart.result()
 
     def is_cancelled_from_outside(self) -> bool:
         task = asyncio.current_task()
@@ -138,6 +164,9 @@ class TrioLoop:
 
     def get_current_task(self) -> object:
         return self._trio.lowlevel.current_task()
+
+    async def run_alone(self, fn: Callable[[], Coroutine[Any, Any, T]], on_cancel: Callable[[], None]) -> T:
+        return await fn()  # a task of trio is cancelled by its scopes only
 
     def is_cancelled_from_outside(self) -> bool:
         return False

@@ -27,6 +27,7 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.tasks.turn_events import TurnRecorder
+from craftcore.tasks.wait_store import WaitStore
 
 WHAT_ANSWERS_MEAN = (
     "With happened, it is done. With resend, it did not happen, and the task sends it when it comes to it again. "
@@ -71,6 +72,7 @@ class ActivityEvents:
         self._decisions = DecisionStore()
         self._tasks = TaskStore()
         self._questions = QuestionStore()
+        self._waits = WaitStore()
 
     def begin_all(self, tx: Transaction, acts: list[NewAct]) -> list[StartedCall | Activity | Exception]:
         """Write intents, or tell what is on record; an answer each. LeaseLost, and nothing written, for a turn that
@@ -92,7 +94,7 @@ class ActivityEvents:
         self._mark(tx, answers)
         begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], StartedCall)]
         if again := [answer.seq for _, answer in begun if answer.calls > 1]:
-            self._questions.withdraw_about(tx, again)
+            self._withdraw_about(tx, again)
         self._recording.append_all(tx, [intent_event(act, answer) for act, answer in begun])
         lost = LeaseLost("the turn is over; nothing was written, and nothing was called")
         return [answers.get(act.intent.key, lost) for act in acts]
@@ -132,7 +134,7 @@ class ActivityEvents:
         if not now.is_open or now.calls != activity.calls:
             raise StateRefused(f"{now.key} {describe_status(now)}; nothing was written")
         decided = self._ledger.decide(tx, activity, decision, decided_by=decided_by, reference=reference)
-        self._questions.withdraw_about(tx, [activity.seq])
+        self._withdraw_about(tx, [activity.seq])
         self._recording.record_all(tx, [event])
         return decided
 
@@ -150,6 +152,11 @@ class ActivityEvents:
         return len(left)
 
     # Questions
+
+    def _withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
+        """Withdraw the questions about what is not in doubt any more, and end what waits for their answers."""
+        self._waits.end_about(tx, activity_seqs)
+        self._questions.withdraw_about(tx, activity_seqs)
 
     def ask_at_end(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
         """Ask about activities in doubt of tasks that have ended: no turn will come to them again. Ask also about those

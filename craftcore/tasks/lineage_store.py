@@ -8,7 +8,7 @@ from craftcore.tasks.model import Task
 from craftcore.tasks.store import PARENT_ENDED, TaskStore
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.settlement import SUSPENDED
-from craftcore.triggers.sources import turn_key, wake_key
+from craftcore.triggers.sources import turn_key
 
 DELIVERED_TO = """
 SELECT nullif(events.payload_json, '') ->> 'task'
@@ -19,15 +19,20 @@ SELECT nullif(events.payload_json, '') ->> 'task'
    AND events.type = 'DELIVERED'
 """
 TURN = "SELECT max(turn) FROM executions WHERE id >= :low AND id < :high"
-WAIT = """
-SELECT id
+WAKE = """
+SELECT triggers.dedup_key
   FROM waits
+  JOIN triggers ON (   triggers.dedup_key = 'wake:' || waits.id
+                    OR triggers.dedup_key > 'wake:' || waits.id || ':'
+                   AND triggers.dedup_key < 'wake:' || waits.id || ';')
  WHERE task_seq = :task
    AND turn = :turn
-   AND (:name IS NULL OR name = :name OR any_of = :name)
- ORDER BY seq
+   AND triggers.dedup_key IS NOT NULL
+   AND triggers.seq > :trigger
+ ORDER BY triggers.seq
  LIMIT 1
 """
+"""The key of the first trigger after this one that goes on with a turn: a wait may outlast several."""
 ENDED_WITH = """
 SELECT *
   FROM tasks
@@ -74,10 +79,9 @@ def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
         return turn_key(task.id, turn + 1)
     if not trigger.reason.startswith(SUSPENDED):
         return None
-    name = trigger.reason.removeprefix(SUSPENDED)
-    begun = {"turn": turn + 1, "name": None} if name == LATER else {"turn": turn, "name": name}
-    wait_id = reader.fetch_value(WAIT, task=task.seq, **begun)
-    return None if wait_id is None else wake_key(wait_id)
+    begun = turn + 1 if trigger.reason.removeprefix(SUSPENDED) == LATER else turn
+    key: str | None = reader.fetch_value(WAKE, task=task.seq, turn=begun, trigger=trigger.seq)
+    return key
 
 
 def list_ended_with(reader: Reader, parent: Task) -> list[Task]:

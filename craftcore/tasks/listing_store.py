@@ -97,7 +97,9 @@ class TaskLists:
         row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
-                   (SELECT count(DISTINCT task_seq) FROM waits WHERE status = 'WAITING') AS waiting,
+                   (SELECT count(*)
+                      FROM (SELECT DISTINCT task_seq FROM waits WHERE status = 'WAITING')
+                      JOIN tasks ON tasks.seq = task_seq AND tasks.status = 'WAITING') AS waiting,
                    (SELECT count(*) FROM questions WHERE status = 'OPEN') AS questions
             """
         )

@@ -63,6 +63,9 @@ class ResolvedBy(StrEnum):
 MESSAGE = "message"
 """The event that a message to a task is."""
 
+BESIDE = "beside"
+"""The `any_of` of a wait that stays open beside others: each that ends lets the turn go on, and ends none of them."""
+
 CONTINUED = "continued"
 """The identity of the wait by which a turn was begun."""
 
@@ -159,7 +162,12 @@ class Wait:
     resolved_at: float | None
     at_given: int
     any_of: str | None
-    """The identity of the `ctx.wait_any` of which this is an alternative; None: it has no alternatives."""
+    """The identity of the `ctx.wait_any` of which this is an alternative; BESIDE: tasks of the turn wait for others
+    beside it; None: it is waited for alone."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.resolved_by is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +276,7 @@ class NewQuestion:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
     """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: as a moment, not as a delay.
-    `others`: its alternatives, all with the same `any_of`."""
+    `others`: its alternatives, all with the same `any_of`. `beside`: what other tasks of the turn wait for."""
 
     name: str
     kind: WaitKind
@@ -278,6 +286,7 @@ class NewWait:
     at_given: bool = False
     any_of: str | None = None
     others: tuple[NewWait, ...] = ()
+    beside: tuple[NewWait, ...] = ()
 
     @property
     def identity(self) -> str:
@@ -303,6 +312,7 @@ class Entry:
     memo          what this turn completed already, by its identity: the texts of the events
     failures      how often each of its steps has failed in this attempt, by its identity
     waits         those of this turn that are over, by name
+    still_open    the names of those that are not: something else came before
     streams       the streams that this turn has begun, and the parts of it that wrote each
     received      the wait that began this turn, where one did
     stopped       what is on record of the turn before, if a person stopped that
@@ -316,10 +326,16 @@ class Entry:
     waits: dict[str, Wait] = field(default_factory=dict)
     stopped: RecordedStop | None = None
     streams: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    still_open: frozenset[str] = frozenset()
 
     @property
     def received(self) -> Wait | None:
         return self.waits.get(CONTINUED)
+
+
+def resolution_order(wait: Wait) -> tuple[float, int]:
+    """Return what sorts waits that are over: by their end."""
+    return (wait.resolved_at or 0.0, wait.seq)
 
 
 def entry_text(entry: Entry) -> str | None:
@@ -329,7 +345,7 @@ def entry_text(entry: Entry) -> str | None:
         return None
     origin = rest = ""
     if entry.waits:
-        last = max(entry.waits.values(), key=lambda wait: wait.seq)
+        last = max(entry.waits.values(), key=resolution_order)
         origin = f'"resolved_by":"{last.resolved_by}",'
         rest = f',"value":{last.value_json or "null"},"wait":"{last.name}"'
     return f'{{"completed":{len(entry.memo)},{origin}"resume":"{entry.resume}","turn":{entry.task.turn}{rest}}}'

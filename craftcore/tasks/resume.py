@@ -19,6 +19,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import CANCEL, GO_ON, NewQuestion, NewWait, QuestionKind, Task, TaskStatus, WaitKind
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.store import Advance, TaskStore
+from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 from craftcore.triggers.operator_store import OperatorStore
@@ -60,6 +61,7 @@ class ResumeContract:
         self._waiting = waiting
         self._max_age = max_age
         self._tasks = TaskStore()
+        self._waits = WaitStore()
 
     def resume(self, tx: Transaction, epoch: int) -> Resumed:
         """Let every RUNNING task go on, once. In the commit that reclaimed the triggers of earlier epochs, after it."""
@@ -94,7 +96,8 @@ class ResumeContract:
             OperatorStore().settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
         asked = make_stale_question(task, tx.now - touched_at)
         wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)
-        begun = self._waiting.begin(tx, task, task.turn, wait)
+        still_open = {one.name for one in self._waits.list_open(tx, task.seq)}
+        begun = self._waiting.begin(tx, task, task.turn, wait, still_open)
         move = Advance(
             task.seq, task.turn, tx.now, TaskStatus.WAITING, "stale: waits for an answer", task.turn,
             begun.trigger_id, task.turns_alone, task.steps_alone,

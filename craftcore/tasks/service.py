@@ -4,7 +4,6 @@ daemon's bell after the commit."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -312,7 +311,7 @@ class TaskService:
                 continue
             if task.trigger_id is not None:
                 OperatorStore().bury(tx, task.trigger_id, wrong)
-            self._ending.close(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
+            self._ending.close(tx, [task])
         return [one.message for _, one in found]
 
     def _revive(self, tx: Transaction, task: Task, trigger_id: str) -> None:

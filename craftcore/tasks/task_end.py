@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from craftcore.errors import ErrorCode, NotFound, StateRefused
 from craftcore.storage.restored_work import RestoredWork
@@ -61,16 +61,16 @@ class TaskCloser:
         if task.status.is_live and not self._is_running(tx, task):
             self.end(tx, task, TaskStatus.CANCELLED, reason)
 
-    def close(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
+    def close(self, tx: Transaction, tasks: Sequence[Task], without_waits: Container[int] = ()) -> float | None:
         """Close these tasks, which have just ended: questions are withdrawn, waits end, doubts are asked about, and
         unread messages are emitted again. Parents continue, and children that end with them are cancelled. Return when
         the engine has to look again; None: it need not.
 
-        `tasks` as they were while they lived.
+        `without_waits`: those of them that wait for nothing.
         """
         due_at = None
         for task in tasks:
-            if task.status is TaskStatus.WAITING:
+            if task.seq not in without_waits:
                 self._waits.end_open(tx, task.seq)
         seqs = [task.seq for task in tasks]
         self._questions.withdraw_all(tx, seqs)

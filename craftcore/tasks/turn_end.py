@@ -120,7 +120,8 @@ class TurnService:
         if stalled := [end.entry.task.seq for end in ends if end.was_stalled]:
             self._questions.withdraw_all(tx, stalled, QuestionKind.STALLED)
         if over:
-            due_at = self._ending.close(tx, over)
+            alone = {end.entry.task.seq for end in ends if not end.entry.still_open}
+            due_at = self._ending.close(tx, over, without_waits=alone)
             if due_at is not None:
                 followed = [follows._replace(due_at=due_at) if follows.ended else follows for follows in followed]
         return followed
@@ -154,6 +155,8 @@ class TurnService:
                 return self._suspend(tx, end, task.turn, None, wait)
             case Continues(state_json=state, wait=wait):
                 self._append_messages(tx, end)
+                if end.entry.still_open:
+                    self._waiting.end_open(tx, task.seq)
                 if wait is None:
                     return self._next_turn(tx, epoch, end, state)
                 return self._suspend(tx, end, task.turn + 1, state, wait)
@@ -169,7 +172,7 @@ class TurnService:
         self, tx: Transaction, end: TurnEnd, turn: int, state: str | None, wait: NewWait
     ) -> tuple[Advance, Followed]:
         task = end.entry.task
-        begun = self._waiting.begin(tx, task, turn, wait)
+        begun = self._waiting.begin(tx, task, turn, wait, end.entry.still_open if turn == task.turn else ())
         turns, steps = _since_input(end, turn, renews=begun.renews)
         move = Advance(
             task.seq, task.turn, tx.now, begun.status, begun.reason, turn, begun.trigger_id, turns, steps, state

@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 from craftcore.executions.trigger_view import Creator
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import CONTINUED, Entry, NewTask, QuestionKind, RecordedStop, Resume, Task, TaskStatus, Wait
+from craftcore.tasks.model import (
+    CONTINUED,
+    Entry,
+    NewTask,
+    QuestionKind,
+    RecordedStop,
+    Resume,
+    Task,
+    TaskStatus,
+    Wait,
+    resolution_order,
+)
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, MemoStore, split_failures
@@ -77,7 +88,8 @@ class TurnStarter:
             task = replace(task, deadline_at=tx.now + start.deadline)
             self._tasks.set_deadline(tx, task)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
-        waits = self._waits.list_of_turn(tx, task.seq, task.turn)
+        begun = self._waits.list_of_turn(tx, task.seq, task.turn)
+        waits = sorted((wait for wait in begun if not wait.is_open), key=resolution_order)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
         resume = self._entry_reason(tx, claim, task, waits)
         memo, streams = self._memos.read_turn(tx, task.seq, task.turn)
@@ -95,6 +107,7 @@ class TurnStarter:
             failures=failures,
             waits={wait.name: wait for wait in waits},
             streams=streams,
+            still_open=frozenset(wait.name for wait in begun if wait.is_open),
         )
 
     def _read_stop(self, tx: Transaction, task: Task) -> RecordedStop:
@@ -112,7 +125,7 @@ class TurnStarter:
             return Resume.RESUME if reason in HANDED_BACK else Resume.RETRY
         if claim.source == TriggerSource.RESUME:
             return Resume.RESUME
-        if waits and waits[-1].resolved_by is not None:
+        if waits:
             return resume_after(waits[-1])
         return Resume.FIRST if task.turn == 1 else Resume.NEXT
 

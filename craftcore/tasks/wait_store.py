@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
-from craftcore.tasks.model import NewWait, ResolvedBy, Wait
+from craftcore.tasks.model import BESIDE, NewWait, ResolvedBy, Wait
 
 OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING' ORDER BY seq"
 
-_GIVEN = ("kind", "event", "due_at", "at_given", "any_of")
-_AGAIN = ("id", *_GIVEN, "created_at")
+_GIVEN = ("kind", "event", "due_at", "at_given")
+_AGAIN = ("id", *_GIVEN, "any_of", "created_at")
 
 BEGIN = f"""
 INSERT INTO waits (task_seq, turn, name, {", ".join(_AGAIN)})
@@ -25,10 +29,23 @@ RETURNING *
 class WaitStore:
     """Rows of `waits`. Holds nothing."""
 
-    def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
-        """Begin a wait, again where it ended without a value."""
+    def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait, any_of: str | None) -> Wait:
+        """Begin a wait, again where it ended without a value. One that is open stays as it is."""
         given = {name: getattr(wait, name) for name in _GIVEN}
-        row = tx.fetch_one(BEGIN, id=wait_id, task_seq=task_seq, turn=turn, name=wait.name, **given, created_at=tx.now)
+        key: dict[str, Any] = {"task_seq": task_seq, "turn": turn, "name": wait.name}
+        row = tx.fetch_one(BEGIN, id=wait_id, **key, **given, any_of=any_of, created_at=tx.now)
+        if row is None:
+            row = tx.fetch_one(
+                """
+                SELECT *
+                  FROM waits
+                 WHERE task_seq = :task_seq
+                   AND turn = :turn
+                   AND name = :name
+                   AND status = 'WAITING'
+                """,
+                **key,
+            )
         assert row is not None, wait
         return wait_of(row)
 
@@ -49,8 +66,8 @@ class WaitStore:
             value=value_json,
         )
 
-    def end_open(self, tx: Transaction, task_seq: int) -> list[int]:
-        """End what a task still waits for, without a value. Return the waits."""
+    def end_open(self, tx: Transaction, task_seq: int, any_of: str | None = None) -> list[int]:
+        """End what a task still waits for, without a value: all, or these alternatives. Return the waits."""
         rows = tx.fetch_all(
             """
             UPDATE waits
@@ -60,12 +77,33 @@ class WaitStore:
                    resolved_at = :now
              WHERE task_seq = :task_seq
                AND status = 'WAITING'
+               AND (:any_of IS NULL OR any_of = :any_of)
             RETURNING seq
             """,
             task_seq=task_seq,
+            any_of=any_of,
             now=tx.now,
         )
         return [row["seq"] for row in rows]
+
+    def end_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
+        """End the open waits for answers about these activities, without a value: no answer is needed."""
+        tx.run(
+            """
+            UPDATE waits
+               SET status      = 'RESOLVED',
+                   resolved_by = 'end',
+                   value_json  = 'null',
+                   resolved_at = :now
+             WHERE status = 'WAITING'
+               AND seq IN (SELECT wait_seq
+                             FROM questions
+                            WHERE activity_seq IN (SELECT value FROM json_each(:seqs))
+                              AND activity_seq IS NOT NULL
+                              AND status = 'OPEN')
+            """,
+            seqs=canonicalize(list(activity_seqs)),
+        )
 
     def list_open(self, tx: Reader, task_seq: int) -> list[Wait]:
         """Return what a task waits for, in the order in which it was named: the first that comes ends all."""
@@ -77,7 +115,7 @@ class WaitStore:
 
     def find_first(self, tx: Reader, wait: Wait) -> Wait:
         """Return the first of a wait and its alternatives: its id is in the dedup key of the trigger that goes on."""
-        if wait.any_of is None:
+        if wait.any_of in (None, BESIDE):
             return wait
         row = tx.fetch_one(
             """
@@ -108,6 +146,12 @@ class WaitStore:
             turn=turn,
         )
         return [wait_of(row) for row in rows]
+
+    def find_come(self, tx: Reader, task_seq: int, turn: int, names: Collection[str]) -> Wait | None:
+        """Return one of these waits of a turn that something has come for; None: nothing has."""
+        return next(
+            (one for one in self.list_of_turn(tx, task_seq, turn) if one.name in names and not one.is_open), None
+        )
 
     def list_for_child(self, tx: Reader, child_id: str) -> list[Wait]:
         """Return the waits for the end of this task."""

@@ -1,7 +1,9 @@
 """The rules of a wait: begun once, resolved once, and one wake-up trigger that is pulled forward when it is.
 
-begin    a row, and a trigger for its end if it has one; resolved at once when its event or answer has come before
-resolve  the row, and the trigger that continues the turn: one commit; its alternatives end without a value
+begin    a row, and a trigger for its end if it has one; resolved at once when its event or answer has come before;
+         what tasks of the turn wait for beside it stays open, under its rows
+resolve  the row, and the trigger that continues the turn: one commit; its alternatives end without a value; only the
+         row while the turn runs for something that came before
 deliver  into the mailbox; and out of it again, when a wait for that event exists
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from craftcore.activities.store import ActivityStore
@@ -17,6 +19,7 @@ from craftcore.clock import Clock
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.mailbox_store import Mail, MailStore
 from craftcore.tasks.model import (
+    BESIDE,
     MESSAGE,
     NewWait,
     QuestionStatus,
@@ -70,37 +73,67 @@ class WaitService:
         self._activities = ActivityStore()
         self._operators = OperatorStore()
 
-    def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> StartedWait:
-        """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
-        waits = [self._open(tx, task, turn, each) for each in (new, *new.others)]
-        first = waits[0]
-        for wait in waits:
-            if self._resolve_from_mailbox(tx, task, wait, new.question.activity_seq if new.question else None):
+    def begin(
+        self, tx: Transaction, task: Task, turn: int, new: NewWait, still_open: Collection[str] = ()
+    ) -> StartedWait:
+        """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's.
+
+        `still_open`: the waits of this turn that were open when its code was entered. They stay open beside this one.
+        """
+        if still_open and (come := self._waits.find_come(tx, task.seq, turn, still_open)) is not None:
+            return self._go_on_at_once(tx, task, come, is_beside=True)  # while the turn was on its way here
+        is_beside = bool(new.beside or still_open)
+        begun = [one for group in (new, *new.beside) for one in (group, *group.others)]
+        waits = [self._open(tx, task, turn, one, is_beside) for one in begun]
+        over: Wait | None = None
+        for wait, one in zip(waits, begun, strict=True):
+            if over is not None and (not is_beside or wait.any_of == over.any_of != BESIDE):
+                continue
+            if self._resolve_from_mailbox(tx, task, wait, one.question.activity_seq if one.question else None):
                 self._end_alternatives(tx, wait)
-                trigger_id = self._emit(tx, task, first, tx.now)
-                return StartedWait(TaskStatus.RUNNING, "its wait had ended", trigger_id, tx.now, True)
+                over = wait
+        if over is not None:
+            return self._go_on_at_once(tx, task, waits[0], is_beside=is_beside)
+        if is_beside:
+            waits = self._waits.list_open(tx, task.seq)
         ends = [moment for moment in (*(wait.due_at for wait in waits), task.deadline_at) if moment is not None]
         due_at = min(ends, default=None)
-        timer = None if due_at is None else self._emit(tx, task, first, due_at)
+        timer = None if due_at is None else self._emit(tx, task, waits[0], due_at, is_beside=is_beside)
         return StartedWait(TaskStatus.WAITING, waits_text(waits), timer, due_at, False)
 
-    def _open(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> Wait:
-        wait = self._waits.open(tx, self._clock.new_id(), task.seq, turn, new)
-        if new.question is not None:
+    def _go_on_at_once(self, tx: Transaction, task: Task, wait: Wait, *, is_beside: bool) -> StartedWait:
+        trigger_id = self._emit(tx, task, wait, tx.now, is_beside=is_beside)
+        return StartedWait(TaskStatus.RUNNING, "its wait had ended", trigger_id, tx.now, True)
+
+    def _open(self, tx: Transaction, task: Task, turn: int, new: NewWait, is_beside: bool) -> Wait:
+        wait_id = self._clock.new_id()
+        any_of = BESIDE if is_beside and new.any_of is None else new.any_of
+        wait = self._waits.open(tx, wait_id, task.seq, turn, new, any_of)
+        if new.question is not None and wait.id == wait_id:  # else it is asked already
             self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
         return wait
 
     def _end_alternatives(self, tx: Transaction, first: Wait) -> None:
-        """End what a task waits for beside the one that has just been resolved. Their questions are withdrawn."""
-        if first.any_of is not None:
-            for seq in self._waits.end_open(tx, first.task_seq):
-                self._questions.close(tx, first.task_seq, seq, QuestionStatus.WITHDRAWN)
+        """End the alternatives of a wait that has just been resolved. Their questions are withdrawn."""
+        if first.any_of is not None and first.any_of != BESIDE:
+            self._end_open(tx, first.task_seq, first.any_of)
+
+    def end_open(self, tx: Transaction, task_seq: int) -> None:
+        """End what a turn that is over still waits for. Its questions are withdrawn."""
+        self._end_open(tx, task_seq, None)
+
+    def _end_open(self, tx: Transaction, task_seq: int, any_of: str | None) -> None:
+        for seq in self._waits.end_open(tx, task_seq, any_of):
+            self._questions.close(tx, task_seq, seq, QuestionStatus.WITHDRAWN)
 
     def resolve(self, tx: Transaction, task: Task, wait: Wait, cause: ResolvedBy, value_json: str) -> bool:
-        """End a wait of a task that waits, and let its turn go on at once. False when something else came first."""
+        """End a wait, and let its turn go on at once, unless it runs for what came before. False when something else
+        came first."""
         if not self._waits.resolve(tx, wait.seq, cause, value_json):
             return False
         self._end_alternatives(tx, wait)
+        if task.status is not TaskStatus.WAITING:
+            return True
         timer = task.trigger_id
         if timer is None or not self._operators.pull_forward(tx, timer):
             timer = self._emit(tx, task, self._waits.find_first(tx, wait), tx.now)
@@ -126,8 +159,18 @@ class WaitService:
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
         self._end_alternatives(tx, wait)
+        if end.cause is ResolvedBy.TIMER and wait.any_of == BESIDE:
+            self._end_others_due(tx, task)
         assert task.trigger_id is not None, task
         self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=is_rest(wait, tx.now))
+
+    def _end_others_due(self, tx: Transaction, task: Task) -> None:
+        """End the waits beside the first one whose time is over, too: one entry of the turn serves them all."""
+        for wait in self._waits.list_open(tx, task.seq):
+            if wait.any_of == BESIDE and wait.due_at is not None and wait.due_at <= tx.now:
+                end = end_by_time(self._questions.find_of_wait(tx, task.seq, wait.seq))
+                self._waits.resolve(tx, wait.seq, end.cause, end.value_json)
+                self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
 
     def deliver(
         self,
@@ -184,8 +227,8 @@ class WaitService:
             self._mails.read(tx, mail, wait.seq)
         return end
 
-    def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float) -> str:
-        """Return the one trigger that goes on with the turn of this wait."""
+    def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float, *, is_beside: bool = False) -> str:
+        """Return the one trigger that goes on with the turn of this wait. `is_beside`: the wait may outlast it."""
         spec = TriggerSpec(
             workflow=task.workflow,
             source=TriggerSource.CONTINUATION,
@@ -193,7 +236,7 @@ class WaitService:
             session_id=task.session_id,
             at=at,
             max_attempts=task.max_attempts,
-            dedup_key=wake_key(wait.id),
+            dedup_key=wake_key(wait.id, self._clock.new_id() if is_beside else None),
         )
         row = self._triggers.accept(spec)._replace(at_given=bool(wait.at_given) and at == wait.due_at)
         return get_single_result(self._triggers.emit_all(tx, [row])).id
@@ -205,8 +248,12 @@ def end_text(task: Task) -> str:
 
 
 def waits_text(waits: Sequence[Wait]) -> str:
-    """Return the reason of a task that waits: for the one, or for the first of several."""
-    return wait_text(waits[0]) if len(waits) == 1 else f"waits for the first of {len(waits)}"
+    """Return the reason of a task that waits: for the one, for the first of several, or for several beside each
+    other."""
+    if len(waits) == 1:
+        return wait_text(waits[0])
+    known = {wait.any_of if wait.any_of != BESIDE else wait.name for wait in waits}
+    return f"waits for the first of {len(waits)}" if len(known) == 1 else f"waits for any of {len(known)}"
 
 
 def wait_text(wait: Wait) -> str:

@@ -80,8 +80,9 @@ def turn_key(task_id: str, turn: int) -> str:
     return f"turn:{task_id}:{turn}"
 
 
-def wake_key(wait_id: str) -> str:
-    return f"wake:{wait_id}"
+def wake_key(wait_id: str, suspension: str | None = None) -> str:
+    """Return `wake:{wait_id}`, with the suspension where a wait stays open for several."""
+    return f"wake:{wait_id}" if suspension is None else f"wake:{wait_id}:{suspension}"
 
 
 def resume_key(task_id: str) -> str:

@@ -222,6 +222,38 @@ def an_app(recorder: Recorder) -> App:
         results.append((await recorder.wait_for_first(ctx, "late", late)).name)
         return recorder.leave(ctx, Done([before, *results]))
 
+    @app.workflow("beside", retry=PATIENT)
+    async def beside(ctx: TaskContext, name: str) -> Any:
+        """Wait in tasks beside each other: all waits are begun together, and end one by one."""
+        recorder.enter(ctx)
+        results: dict[str, Any] = {}
+
+        async def ask() -> None:
+            send = ctx.ask("Send it?", ["send", "hold"], timeout=LONG_WAIT, default="hold", key="send")
+            results["send"] = await recorder.wait(ctx, "ask:send", send)
+            results["sent"] = await recorder.step(ctx, "sent", f"{name} sent")
+
+        async def receive() -> None:
+            results["go"] = await recorder.wait(ctx, "wait_for:go", ctx.wait_for("go", timeout=LONG_WAIT, key="go"))
+            check = ctx.ask("Check it?", ["good", "bad"], key="check")
+            results["check"] = await recorder.wait(ctx, "ask:check", check)
+
+        async def rest() -> None:
+            await recorder.wait(ctx, "sleep:nap", ctx.sleep(SHORT_WAIT, key="nap"))
+            results["rested"] = await recorder.step(ctx, "rested", f"{name} rested", plain=True)
+
+        async def choose() -> None:
+            offered = {"event": Event("never"), "asked": Ask("This one?", ["yes", "no"]), "late": Timer(LONG_WAIT)}
+            results["chosen"] = (await recorder.wait_for_first(ctx, "choice", offered)).name
+
+        async def work() -> None:
+            results["work"] = await recorder.step(ctx, "work", f"{name} work")
+
+        async with anyio.create_task_group() as group:
+            for task in (ask, receive, rest, choose, work):
+                group.start_soon(task)
+        return recorder.leave(ctx, Done(dict(sorted(results.items()))))
+
     @app.workflow("loop", retry=PATIENT)
     async def loop(ctx: TaskContext, name: str) -> Any:
         recorder.enter(ctx)

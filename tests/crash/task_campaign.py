@@ -52,7 +52,7 @@ PASSES = {
 }
 """The last pass of a place at which a life may be killed."""
 
-KINDS = ("work", "waits", "loop", "routed", "parent", "shaky", "mended", "race", "victim")
+KINDS = ("work", "waits", "beside", "loop", "routed", "parent", "shaky", "mended", "race", "victim")
 CHATS = 3
 
 

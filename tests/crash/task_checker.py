@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from craftcore.tasks.model import BESIDE
 from tests.crash.task_app import EVENT_LOG, read_events
 from tests.crash.task_never import impossible_states, task_states
 
@@ -310,10 +311,12 @@ class _Check:
             known.add(key)
             if wait["status"] == "WAITING" or wait["resolved_by"] == "end":
                 continue
-            wake = self.keys.get(f"wake:{self.find_first(wait)['id']}")
-            if wake is None or wake["task_id"] != task["id"]:
+            wakes = self.list_wakes(wait, task)
+            if not wakes:
                 self.report([f"wait {key} is over, but its task was not woken"])
-            elif (wake["id"], task["id"], wait["turn"]) not in entries and task["status"] != "CANCELLED":
+            elif task["status"] != "CANCELLED" and not any(
+                (wake["id"], task["id"], wait["turn"]) in entries for wake in wakes
+            ):
                 self.report([f"wait {key} is over, but its turn did not continue"])
             value = json.loads(wait["value_json"])
             match wait["resolved_by"]:
@@ -340,12 +343,15 @@ class _Check:
                 self.report([f"turn {key[1]} of {key[0]} received {value} from {key[2]}, which is not a wait"])
         self.verdict.waits = len(known)
 
-    def find_first(self, wait: Row) -> Row:
-        """Return the wait that wakes the task: the first alternative of `wait_any`, or the wait itself."""
-        if wait["any_of"] is None:
-            return wait
-        check_unchanged = ("task_seq", "turn", "any_of")
-        return next(other for other in self.waits if all(other[name] == wait[name] for name in check_unchanged))
+    def list_wakes(self, wait: Row, task: Row) -> list[Row]:
+        """Return the triggers that may have gone on after a wait. Their keys name the wait, the first alternative of
+        `wait_any`, or for waits beside each other the first that was open."""
+        turn = [other for other in self.waits if (other["task_seq"], other["turn"]) == (wait["task_seq"], wait["turn"])]
+        if all(other["any_of"] != BESIDE for other in turn):
+            turn = [next(other for other in turn if other["any_of"] == wait["any_of"] is not None or other is wait)]
+        names = tuple(f"wake:{other['id']}" for other in turn)
+        keys = [key for key in self.keys if key.rpartition(":")[0] in names or key in names]
+        return [self.keys[key] for key in keys if self.keys[key]["task_id"] == task["id"]]
 
     def check_answers(self) -> None:
         received = {(task, turn, name): value for _, task, turn, _, name, value in self.logged("received")}

@@ -33,13 +33,41 @@ NEVER = {
         SELECT waits.name
           FROM waits
           JOIN tasks ON tasks.seq = task_seq
-         WHERE 1 <> (SELECT count(*)
+         WHERE any_of IS NOT 'beside'
+           AND NOT EXISTS (SELECT 1
+                             FROM waits AS other
+                            WHERE other.task_seq = waits.task_seq
+                              AND other.turn = waits.turn
+                              AND other.any_of = 'beside')
+           AND 1 <> (SELECT count(*)
                        FROM executions
                        JOIN events ON execution_seq = executions.seq
                       WHERE task_id = tasks.id
                         AND type = 'TURN_SUSPENDED'
                         AND payload_json ->> 'wait' = coalesce(waits.any_of, waits.name)
                         AND executions.turn = waits.turn - (waits.name = 'continued'))
+    """,
+    "wait {} beside others was not begun by a turn that was suspended": """
+        SELECT waits.name
+          FROM waits
+          JOIN tasks ON tasks.seq = task_seq
+         WHERE any_of = 'beside'
+           AND NOT EXISTS (SELECT 1
+                             FROM executions
+                             JOIN events ON execution_seq = executions.seq
+                            WHERE task_id = tasks.id
+                              AND type = 'TURN_SUSPENDED'
+                              AND executions.turn = waits.turn
+                              AND (payload_json ->> 'wait' = waits.name
+                                   OR waits.name IN (SELECT value ->> 'wait' FROM json_each(payload_json, '$.waits'))))
+    """,
+    "wait {} was asked about by {} questions": """
+        SELECT waits.name, count(*)
+          FROM waits
+          JOIN questions ON wait_seq = waits.seq
+         WHERE any_of = 'beside'
+         GROUP BY waits.seq
+        HAVING count(*) > 1
     """,
 }
 """A message and a query for each state that is not an invariant. A row of the query is a fault, and fills the message.

@@ -26,7 +26,7 @@ from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from tests.crash.task_app import SHORT_WAIT, EventLog
 
-SIGNALS = {"waits": ("go", {"n": 1}), "loop": ("tick", {"n": 2})}
+SIGNALS = {"waits": ("go", {"n": 1}), "beside": ("go", {"n": 1}), "loop": ("tick", {"n": 2})}
 """The signal that each task of a workflow receives once."""
 
 CLOCK = SystemClock()
@@ -295,6 +295,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("chat", tuple(a_chat("s", 3, 2))),
     Scenario("work", (a_task("work", "w"),)),
     Scenario("waits", (a_task("waits", "a"),)),
+    Scenario("beside", (a_task("beside", "b"),)),
     Scenario("loop", (a_task("loop", "l"),)),
     Scenario("routed", (a_routed_task("r"),)),
     Scenario("parent", (a_task("parent", "p"),)),

@@ -90,7 +90,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
     verdict = check(copy_files(sound, tmp_path))
 
     assert verdict.wrong == []
-    assert (verdict.tasks, verdict.steps, verdict.waits, verdict.answers, verdict.messages) == (13, 26, 23, 2, 3)
+    assert (verdict.tasks, verdict.steps, verdict.waits, verdict.answers, verdict.messages) == (14, 29, 30, 5, 3)
     assert (verdict.cut_off, verdict.run_again, verdict.poisoned) == (0, 0, 0)
 
 

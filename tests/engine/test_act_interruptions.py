@@ -372,23 +372,17 @@ async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_p
 
 
 async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_turn(tmp_path):
-    """The question of a sibling has suspended the turn when the call raises NoEffect."""
+    """An act in doubt of the turn's own task has suspended the turn when the call raises NoEffect."""
     app, gate = App(), Gate(NoEffect("refused"))
     provider = Provider(gate)
     send = app.action("send", irreversible=True)(provider)
     pay = app.action("pay", irreversible=True)(Provider(ValueError("who knows")))
 
     async def turn(ctx: TaskContext) -> Any:
-        async def pay_after_the_question_begins() -> None:
-            await gate.inside.wait()
-            await ctx.act(pay, key="pay")
-
         async with anyio.create_task_group() as group:
             group.start_soon(partial(ctx.act, send, key="send"))
-            if ctx.attempt == 1 and ctx.resume == "FIRST":
-                group.start_soon(pay_after_the_question_begins)
-            else:
-                group.start_soon(partial(ctx.act, pay, key="pay"))
+            await gate.inside.wait()
+            await ctx.act(pay, key="pay")
 
     async with lab(app, tmp_path) as harness:
         task = await begin(harness, turn)

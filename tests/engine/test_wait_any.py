@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 
 from craftcore import App, Ask, ChildFailed, Event, Fail, First, TaskContext, Timer
@@ -210,15 +209,3 @@ async def test_alternative_that_came_first_must_still_be_named(tmp_path):
 
         await harness.until(lambda: harness.task(task_id)["status"] == "FAILED")
         assert failure(harness.task(task_id))[0] == "STEP_CONFLICT"
-
-
-async def test_concurrent_task_of_a_turn_cannot_wait(tmp_path):
-    async def turn(ctx: TaskContext) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(other_task, ctx)
-
-    async def other_task(ctx: TaskContext) -> None:
-        await ctx.wait_any({"late": Timer("1h")}, key="other")
-
-    async with lab(build_app(), tmp_path) as harness:
-        assert "await it in the turn's own task" in failure(await run(harness, turn))[1]

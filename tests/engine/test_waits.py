@@ -347,26 +347,6 @@ async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path):
             assert harness.rows("SELECT * FROM waits") == [], name
 
 
-KEYED: dict[str, Ask] = {
-    "sleep": lambda ctx: ctx.sleep(0, key="k"),
-    "wait_for": lambda ctx: ctx.wait_for("word", key="k"),
-    "ask": lambda ctx: ctx.ask("Send it?", key="k"),
-}
-
-
-async def test_keyed_wait_in_a_concurrent_task_cannot_suspend_the_turn(tmp_path):
-    async def turn_of(ctx: TaskContext, ask: Ask) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(ask, ctx)
-
-    async with lab(App(), tmp_path) as harness:
-        for name, ask in KEYED.items():
-            code, message = failure(await run(harness, partial(turn_of, ask=ask)))
-            assert code == "VALIDATION_ERROR", name
-            assert message.endswith("suspends the whole turn: await it in the turn's own task, not in one beside it")
-            assert harness.rows("SELECT * FROM waits") == [], name
-
-
 async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path):
     app = App()
 

@@ -193,7 +193,7 @@ ACTIVITIES = (
         "changed-key-does-it-again",
         "an activity whose key has changed is not called again",
         "engine/turn/changed_acts.py",
-        "    if alike and (shifted or _is_same(turn, action, place, alike)):\n",
+        "    if alike and (shifted or await _is_same(turn, action, place, alike)):\n",
         "    if False:\n",
         "tests/engine/test_moved_acts.py",
     ),

@@ -90,7 +90,7 @@ def test_task_has_at_most_a_single_open_wait(core):
     suspend(core, running, for_event("paid"))
 
     with pytest.raises(RowInvalid, match="UNIQUE"), core.transaction() as tx:
-        WaitStore().open(tx, "another", running.task.seq, 1, for_event("shipped", name="wait_for#2"))
+        WaitStore().open(tx, "another", running.task.seq, 1, for_event("shipped", name="wait_for#2"), None)
     assert len(waits(core)) == 1
 
 

@@ -90,7 +90,7 @@ def task_questions(reader: Reader, task: Task, now: float) -> list[Finding]:
             query=show_query(QUESTION, task=task.seq),
         )
         for one in questions
-        if one.wait_seq is None
+        if one.wait_seq is None or task.status is TaskStatus.RUNNING
     ]
 
 

@@ -80,6 +80,8 @@ def _entered_text(facts: dict[str, Any]) -> str:
 def _suspension_text(facts: dict[str, Any]) -> str:
     if facts["kind"] == "first":
         return " or ".join(_suspension_text(alternative) for alternative in facts["first_of"])
+    if facts["kind"] == "several":
+        return "; ".join(_suspension_text(wait) for wait in facts["waits"])
     until = "" if facts["due_at"] is None else f" until {clock_time(facts['due_at'])}"
     match facts["kind"]:
         case "event":

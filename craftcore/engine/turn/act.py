@@ -31,17 +31,18 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
     terms = action.terms_for(arguments)
     place = _place(turn, key)
     activity_key = f"activity:{turn.task.id}:{place}"
-    if not terms.irreversible and not await is_ledgered(turn, action, key, place, activity_key):
-        return await _act_plainly(turn, action, activity_key, place, terms, arguments)
-    text = encode(dict(arguments), f"the arguments of {action.name}")
-    is_done, result = await find_step_result(turn, action, key, place, activity_key, arguments)
-    if is_done:
-        return result
-    place = await find_place(turn, action, place, text, is_counted=key is None)
-    if place not in turn.acts:
-        turn.charge_budget()
-        turn.acts.add(place)
-    return await LedgeredCall(turn, action, terms, place, arguments, text).run()
+    with turn.running_call():
+        if not terms.irreversible and not await is_ledgered(turn, action, key, place, activity_key):
+            return await _act_plainly(turn, action, activity_key, place, terms, arguments)
+        text = encode(dict(arguments), f"the arguments of {action.name}")
+        is_done, result = await find_step_result(turn, action, key, place, activity_key, arguments)
+        if is_done:
+            return result
+        place = await find_place(turn, action, place, text, is_counted=key is None)
+        if place not in turn.acts:
+            turn.charge_budget()
+            turn.acts.add(place)
+        return await LedgeredCall(turn, action, terms, place, arguments, text).run()
 
 
 def _find_action(turn: Turn, action: Action | str) -> Action:

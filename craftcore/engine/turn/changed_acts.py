@@ -160,7 +160,7 @@ async def find_place(turn: Turn, action: Action, place: str, text: str, *, is_co
         for one in alike
         if places.is_left(one.key.removeprefix(prefix)) and (shifted or not _was_begun_by_this_code(turn, one))
     ]
-    if alike and (shifted or _is_same(turn, action, place, alike)):
+    if alike and (shifted or await _is_same(turn, action, place, alike)):
         log.warning("activity.key_changed", key=alike[0].key, action=action.name, called_as=prefix + place)
         return places.move(place, alike[0].key.removeprefix(prefix))
     if shifted:  # its number belongs to an act that has a key now
@@ -179,7 +179,7 @@ def _was_begun_by_this_code(turn: Turn, activity: Activity) -> bool:
     return turn.services.epoch > 0 and activity.epoch == turn.services.epoch and activity.calls == 1
 
 
-def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> bool:
+async def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> bool:
     """Return whether a call is the first of these acts; a person says so where that is not certain. Raises Suspend."""
     name = f"same:{place}"
     if (wait := turn.resolved_wait(name)) is not None:
@@ -198,4 +198,4 @@ def _is_same(turn: Turn, action: Action, place: str, alike: list[Activity]) -> b
         ),
         options=(SAME_ACT, ANOTHER_ACT),
     )
-    turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=question))
+    await turn.suspend_for_act(NewWait(name=name, kind=WaitKind.QUESTION, question=question))

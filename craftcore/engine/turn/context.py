@@ -126,12 +126,13 @@ class RecordedCalls:
         """
         turn = self._turn
         is_new = turn.is_entered_again and turn.identity("step", name, key) not in turn.memo
-        if is_new and (key is None or is_name(key)):
-            turn.refuse_when_over()
-            await refuse_done_act(turn, name, key)
-        return await run_step(
-            turn, name, fn, args, key=key, retry=retry, timeout=timeout, on_change=on_change, executor=executor
-        )
+        with turn.running_call():
+            if is_new and (key is None or is_name(key)):
+                turn.refuse_when_over()
+                await refuse_done_act(turn, name, key)
+            return await run_step(
+                turn, name, fn, args, key=key, retry=retry, timeout=timeout, on_change=on_change, executor=executor
+            )
 
     @track_await("ctx.note")
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:

@@ -87,7 +87,11 @@ def move_of_continue(
 
 
 def document(wait: NewWait) -> dict[str, Any]:
-    """Return what a record says of a wait that begins."""
+    """Return what a record says of a wait that begins, and of those beside it."""
+    if wait.beside:
+        several = [document(one) for one in (replace(wait, beside=()), *wait.beside)]
+        due_at = min((one["due_at"] for one in several if one["due_at"] is not None), default=None)
+        return {"wait": wait.identity, "kind": "several", "event": None, "due_at": due_at, "waits": several}
     if wait.any_of is not None:
         waits = (replace(wait, any_of=None), *(replace(other, any_of=None) for other in wait.others))
         ends = [other.due_at for other in waits if other.due_at is not None]

@@ -139,8 +139,8 @@ class Child:
         """
         due_at = None if timeout is None else self._turn.moment_after("child.result: timeout", timeout)
         name = f"child/{self.id}" if self._timeouts == 0 else f"child/{self.id}~{self._timeouts}"
-        wait = self._turn.resolved_wait(name) or self._turn.suspend_for(
-            "child.result", NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
+        wait = self._turn.resolved_wait(name) or await self._turn.suspend_for(
+            NewWait(name=name, kind=WaitKind.CHILD, event=self.id, due_at=due_at)
         )
         if wait.resolved_by is ResolvedBy.TIMER:
             self._timeouts += 1  # who asks once more waits once more

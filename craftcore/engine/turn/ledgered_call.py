@@ -38,6 +38,7 @@ from craftcore.engine.turn.provider_call import (
     NOT_CALLED,
     TOO_LATE,
     Answer,
+    CallCancelled,
     ReconcileAnswer,
     call_provider,
     deadline_of,
@@ -91,6 +92,7 @@ class LedgeredCall:
         """When a call of what is in doubt is not made any more."""
         self._ends_at: datetime
         """When the call is over at the latest, or not made any more. Taken before its intent is written."""
+        self._is_given_up = False
         self._retry_after: float | None = None
         """Seconds for which the provider of what is in doubt wants no call."""
         self._intent = NewIntent(
@@ -134,8 +136,24 @@ class LedgeredCall:
     # One call
 
     async def _call_once(self, again: Activity | None) -> Answer | Activity:
-        """Call the provider, unless the ledger says otherwise: begin, call, settle. Only a person, a shutdown or its
-        time interrupts that. Another call under the same key is waited for first. `again`: what is in doubt."""
+        """Call the provider, unless the ledger says otherwise. Only a person, a shutdown or its time interrupts that: a
+        task beside the turn's own may be cancelled natively, so the call has another one. `again`: what is in doubt."""
+        if self._turn.is_own_task:
+            return await self._make_call(again)
+        return await self._turn.services.loop.run_alone(lambda: self._make_call_alone(again), self._give_up)
+
+    def _give_up(self) -> None:
+        """Note that the caller has ended. A call that was not made yet is not made."""
+        self._is_given_up = True
+
+    async def _make_call_alone(self, again: Activity | None) -> Answer | Activity:
+        self._turn.refuse_when_over()  # its task begins later
+        if self._is_given_up:
+            raise CallCancelled(NOT_CALLED.end.reason)
+        return await self._make_call(again)
+
+    async def _make_call(self, again: Activity | None) -> Answer | Activity:
+        """Begin, call, settle. Another call under the same key is waited for first."""
         in_flight = self._turn.services.in_flight
         while (other := in_flight.get(self._key)) is not None:
             if other.args_hash != self._hash:
@@ -183,7 +201,7 @@ class LedgeredCall:
         turn = self._turn
         if (unmarked := await self._mark_refusal(begun)) is not None:
             return unmarked
-        if turn.attempt.interrupted_by is not None:  # in a scope that shields it from that
+        if turn.attempt.interrupted_by is not None or self._is_given_up:  # in a scope that shields it from that
             return NOT_CALLED
         if begun.in_doubt and turn.services.clock.now() > self._resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
@@ -259,6 +277,9 @@ class LedgeredCall:
         """Take one step towards resolving the doubt. Raises NoEffect, ActivityUnknown; Suspend or RetryActLater, not to
         be caught."""
         turn = self._turn
+        if turn.is_still_open(name := self._wait_name("activity", activity)):  # a person was asked
+            question = question_about(activity, None)
+            await turn.suspend_for_act(NewWait(name=name, kind=WaitKind.QUESTION, question=question))
         course = resolve(
             activity,
             self._terms,
@@ -297,7 +318,7 @@ class LedgeredCall:
             return await self._decide(activity, finding.decision, "reconcile", finding.reference)
         if at > self._turn.services.clock.now():
             name = self._wait_name("settle", activity)
-            self._turn.suspend_with(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
+            await self._turn.suspend_for_act(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
             return await self._put_to_person(activity, finding)
         if activity.calls >= RECONCILED_CALLS_MAX:
@@ -342,7 +363,7 @@ class LedgeredCall:
             return await self._decide(activity, Decision.GIVE_UP, "the notification", None)
         name = self._wait_name("activity", activity)
         question = question_about(activity, why)
-        self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=question))
+        await self._turn.suspend_for_act(NewWait(name=name, kind=WaitKind.QUESTION, question=question))
 
     def _wait_name(self, kind: str, activity: Activity) -> str:
         name = f"{kind}:{self._place}~{activity.calls}"

@@ -199,7 +199,8 @@ async def run_transaction(
         text, value = step.store(result, milliseconds_since(began))
         return turn.event(EventType.STEP_COMPLETED, text, step.memo), (text, value)
 
-    text, value = await turn.services.tables.write_user(fn, args, event_of)
+    with turn.running_call():
+        text, value = await turn.services.tables.write_user(fn, args, event_of)
     turn.add_completed(step.memo, text)
     return value
 
@@ -236,7 +237,8 @@ async def commit_once(
         event = make_completed_event(digest, None, latency_ms, name, text)
         return turn.event(EventType.STEP_COMPLETED, event, identity), (event, text, result)
 
-    event, text, result = await write(event_of)
+    with turn.running_call():
+        event, text, result = await write(event_of)
     hit(Failpoint.STEP_COMMITTED, name)
     turn.add_completed(identity, event)
     return text, result
@@ -251,7 +253,8 @@ async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None
     turn.require_small(text, f"note {name}")
     turn.charge_budget()
     keyed = "null" if key is None else f'"{key}"'
-    await turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
+    with turn.running_call():
+        await turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
 
 
 async def _save_part(turn: Turn, part: Part) -> bool:

@@ -18,6 +18,7 @@ from craftcore.engine.turn.act_places import ActPlaces
 from craftcore.engine.turn.completed_step import list_steps
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.journal import Journal, StreamJournal, TurnTables
+from craftcore.engine.turn.parked_waits import ParkedWaits, RunningCall
 from craftcore.engine.turn.part import get_running_part
 from craftcore.engine.turn.turn_state import SAVE_SECONDS, PendingCall, RetryActLater, Suspend, TurnState
 from craftcore.engine.turn.turn_streams import TurnStreams
@@ -33,6 +34,12 @@ from craftcore.tasks.model import CONTINUED, Entry, NewWait, Resume, Wait, WaitK
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import require_name
+
+WAITING_CALLS = ("ask", "sleep", "wait_for", "wait_any")
+WAITS_BESIDE = (
+    "With a key it waits beside the others. Steps and acts that run end first. Then the turn is suspended for all "
+    "waits of its tasks, and goes on at each answer"
+)
 
 
 class TurnServices(NamedTuple):
@@ -78,6 +85,7 @@ class Turn(TurnState):
         self.context: Any = None
         """The TaskContext by which its code makes these calls."""
         self._own_task = services.loop.get_current_task()
+        self.parked = ParkedWaits(self.refuse_when_over, self.suspend_with)
         self.places = ActPlaces()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
@@ -115,7 +123,12 @@ class Turn(TurnState):
     @property
     def is_in_order(self) -> bool:
         """True when calls come in the order of the code here: in the turn's own task, and not in a step."""
-        return self.services.loop.get_current_task() is self._own_task and get_running_part() is None
+        return self.is_own_task and get_running_part() is None
+
+    @property
+    def is_own_task(self) -> bool:
+        """True in the task that runs the workflow, and not in one that it has started."""
+        return self.services.loop.get_current_task() is self._own_task
 
     @cached_property
     def left_steps(self) -> dict[str, str]:
@@ -135,9 +148,11 @@ class Turn(TurnState):
         if key is not None:
             return self.claim_identity(kind, key, None)
         self.refuse_when_over()
-        if self.services.loop.get_current_task() is not self._own_task:
+        if not self.is_own_task:
+            rule = f" {WAITS_BESIDE}" if kind in WAITING_CALLS else ""
             raise KeyRequired(
-                f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order"
+                f"ctx.{kind} in a task beside the turn's own needs key=…: without one it is known by its order, and "
+                f"tasks have none.{rule}"
             )
         if get_running_part() is not None:
             raise KeyRequired(
@@ -228,9 +243,8 @@ class Turn(TurnState):
             return
         if self.task.steps_alone + self.spent < self.services.settings.max_steps:
             return
-        self.suspend_with(
-            budget_wait(self.task, format_count(self.services.settings.max_steps, "step"), f"{self.task.turn}:{done}")
-        )
+        used = format_count(self.services.settings.max_steps, "step")
+        self.suspend_with(self.parked.collect(budget_wait(self.task, used, f"{self.task.turn}:{done}")))
 
     # Waiting
 
@@ -240,7 +254,7 @@ class Turn(TurnState):
         Raises InvalidInput or KeyRequired.
         """
         name = self.next_ordinal(kind, key)
-        return self.resolved_wait(name) or self.suspend_for(f"ctx.{kind}", make(name))
+        return self.resolved_wait(name) or await self.suspend_for(make(name))
 
     def resolved_wait(self, name: str) -> Wait | None:
         """Return the wait of this turn that is known by that name and is over; None when it has not begun."""
@@ -255,23 +269,42 @@ class Turn(TurnState):
         """Return the wait that came first of those that the turn knows by that name together; None: none came yet."""
         return next((wait for wait in self._entry.waits.values() if wait.any_of == name), None)
 
-    def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
-        """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
+    def is_still_open(self, name: str) -> bool:
+        """Return whether this wait was begun at an earlier entry, and is not over."""
+        return name in self._entry.still_open
+
+    async def suspend_for(self, wait: NewWait) -> NoReturn:
+        """Unwind the turn until a wait is over: at once from its own task, from one beside it once nothing of the turn
+        is in flight."""
         self.refuse_when_over()
-        if self.services.loop.get_current_task() is not self._own_task:
-            raise InvalidInput(
-                f"{caller} suspends the whole turn: await it in the turn's own task, not in one beside it"
-            )
-        self.wait = wait
+        if not self.is_own_task:
+            await self.parked.suspend_when_idle(wait)
+        self.wait = self.parked.collect(wait)
         self._unwinds = True
-        raise Suspend(wait.identity)
+        self.parked.look_again()
+        raise Suspend(self.wait.identity)
+
+    async def suspend_for_act(self, wait: NewWait) -> NoReturn:
+        """Unwind the turn until an act is out of doubt. An exception that already unwinds it counts."""
+        if not self.is_own_task:
+            await self.parked.suspend_when_idle(wait)
+        self.suspend_with(self.parked.collect(wait))
 
     def suspend_with(self, wait: NewWait) -> NoReturn:
         """Unwind the turn from whichever of its tasks this is called. An exception that already unwinds it counts."""
         if self.wait is None:
             self.wait = wait
             self.attempt.stop("parked")
+            self.parked.look_again()
         raise Suspend(self.wait.identity)  # not only cancelled: it may be in a shielded scope
+
+    def running_call(self) -> RunningCall:
+        """Return the context manager of a call that ends before the turn is suspended for tasks beside its own."""
+        return RunningCall(self.parked)
+
+    async def end(self) -> None:
+        self.parked.look_again()
+        await super().end()
 
     def retry_act_later(self, message: str, after: float | None) -> NoReturn:
         """End this attempt; the next one, not sooner than `after` seconds from now, enters the turn again."""

@@ -35,7 +35,7 @@ async def wait_any(turn: Turn, alternatives: Mapping[str, Alternative], key: str
         first, *others = _check_alternatives(turn, name, alternatives, refused)
         wait = turn.find_alternative(name)
         if wait is None:
-            turn.suspend_for("ctx.wait_any", replace(first, others=tuple(others)))
+            await turn.suspend_for(replace(first, others=tuple(others)))
         chosen = wait.name.removeprefix(f"{name}/")
         if chosen not in alternatives:
             raise StepConflict(
