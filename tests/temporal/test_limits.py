@@ -79,7 +79,21 @@ async def test_state_that_is_too_large_for_a_message_is_refused(app, tasks):
 
     code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
     assert code == "PAYLOAD_TOO_LARGE"
-    assert "the state has 1,92" in message
+    assert "the state has 2,240,006 bytes as it is sent" in message
+
+
+async def test_turn_that_finds_a_state_over_the_limit_is_not_begun(app, tasks):
+    entered: list[int] = []
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> Any:
+        entered.append(ctx.turn)
+        return Continue("x" * 1_200_000)
+
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "the state has 1,200,002 bytes; the limit is 1,048,576 (tasks.state_max_bytes), so turn 2 was not" in message
+    assert entered == [1]
 
 
 async def test_entry_that_is_too_large_to_be_sent_ends_its_task(app, tasks):
