@@ -13,6 +13,7 @@ CREATE TABLE turn_streams (
 
 -- Chunks that were committed together, or a cut: the place at which earlier chunks were withdrawn, and deleted.
 CREATE TABLE stream_chunks (
+    seq        INTEGER PRIMARY KEY,
     stream_seq INTEGER NOT NULL REFERENCES turn_streams (seq),
     last       INTEGER NOT NULL,             -- the number of the last of them
     first      INTEGER NOT NULL,
@@ -20,5 +21,5 @@ CREATE TABLE stream_chunks (
     texts_json TEXT NOT NULL,                -- an array of texts; [] of a cut
     cut_json   TEXT,                         -- the withdrawn numbers as [[first, last], ...]; NULL: it is no cut
     at         REAL NOT NULL,
-    PRIMARY KEY (stream_seq, last)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (stream_seq, last)
+) STRICT;

@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, PayloadTooLarge, RetryPolicy, StreamChunk, TaskContext
+from craftcore import App, Call, Continue, PayloadTooLarge, RetryPolicy, StreamChunk, TaskContext, current
 from craftcore.config import TaskSettings
 from craftcore.engine.turn.turn_streams import STREAMS_MAX
 from craftcore.errors import InvalidInput, LeaseLost
-from tests.support.engine_harness import Lab, lab, settings
+from tests.support.engine_harness import Lab, lab, look, settings
 from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
@@ -389,3 +389,62 @@ async def test_damaged_chunks_are_reported_and_replaced(tmp_path):
         await harness.ended(task)
 
         assert text_of(await read(harness, task, after=1)) == "ab"
+
+
+async def test_later_agent_cuts_the_chunks_of_the_agent_that_failed(tmp_path):
+    app = App()
+
+    @app.workflow("first", fallback=["second"], max_attempts=1)
+    async def first(ctx: TaskContext) -> str:
+        await ctx.stream().write("torn")
+        raise RuntimeError
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext) -> str:
+        await ctx.stream().write("whole")
+        return "whole"
+
+    async with lab(app, tmp_path) as harness:
+        task = (await app.emit("first")).id
+
+        assert text_of(await read(harness, task)) == "whole"
+        assert result(await harness.ended(task)) == "whole"
+
+
+async def test_shutdown_saves_the_chunks_of_an_interrupted_turn(tmp_path):
+    began = anyio.Event()
+
+    async def says(ctx: TaskContext) -> None:
+        async def model() -> None:
+            await ctx.stream().write("half")
+            began.set()
+            await anyio.sleep_forever()
+
+        await ctx.step("model", model)
+
+    async with lab(App(), tmp_path, settings(shutdown_grace=0.0)) as harness:
+        task = await begin(harness, says)
+        await began.wait()
+        path = harness.path
+
+    [row] = look(path, "SELECT texts_json FROM stream_chunks")
+    assert row["texts_json"] == '["half"]'
+    assert task
+
+
+async def test_action_writes_its_chunks_before_its_end(tmp_path):
+    app = App()
+
+    @app.action("model", irreversible=True)
+    async def model(call: Call) -> str:
+        ctx = current()
+        assert ctx is not None
+        await ctx.stream().write("said")
+        return "said"
+
+    async def says(ctx: TaskContext) -> None:
+        await ctx.act(model)
+        assert harness.rows("SELECT texts_json FROM stream_chunks") == [{"texts_json": '["said"]'}]
+
+    async with lab(app, tmp_path) as harness:
+        assert result(await run(harness, says)) is None

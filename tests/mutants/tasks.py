@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 TURNS = ("tests/tasks/test_turns.py", "tests/tasks/test_waits.py", "tests/tasks/test_questions.py")
+STREAMS = ("tests/engine/test_streams.py",)
 STEPS = ("tests/engine/test_steps.py", "tests/engine/test_turns.py", "tests/engine/test_tasks.py")
 REPLIES = ("tests/results/test_replies.py",)
 
@@ -87,6 +88,38 @@ TASKS = (
         "        await turn.streams.end_part(part)\n    await turn.record(EventType.STEP_COMPLETED, text, step.memo)\n",
         "        await turn.streams.end_part(part)\n",
         *STEPS,
+    ),
+    mutant(
+        "step-recorded-before-its-chunks",
+        "a step is on record after its chunks",
+        "engine/turn/steps.py",
+        "    if turn.has_streams:\n        await turn.streams.end_part(part)\n",
+        "",
+        *STREAMS,
+    ),
+    mutant(
+        "chunks-of-a-torn-step-stay",
+        "a step that runs again has its earlier chunks withdrawn",
+        "engine/turn/turn_streams.py",
+        "        if part.identity in stream.sizes:\n",
+        "        if part.identity in stream.sizes and False:\n",
+        *STREAMS,
+    ),
+    mutant(
+        "own-chunks-written-twice",
+        "code before a wait writes its chunks once",
+        "engine/turn/turn_streams.py",
+        "                stream.own.popleft()\n                return\n",
+        "                stream.own.popleft()\n",
+        *STREAMS,
+    ),
+    mutant(
+        "chunks-without-a-lease",
+        "a turn that lost its lease writes no chunk",
+        "tasks/stream_recorder.py",
+        "kept = [turn for turn in turns if (turn.claim.seq, turn.claim.lease_token) in held]",
+        "kept = list(turns)",
+        *STREAMS,
     ),
     mutant(
         "wake-up-of-another-wait-any",

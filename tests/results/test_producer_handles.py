@@ -281,3 +281,47 @@ async def test_async_producer_refuses_calls_outside_its_block(folder):
     producer = AsyncProducer(folder / "agent.db")
     with pytest.raises(InvalidInput, match="async with AsyncProducer"):
         await producer.emit("greet")
+
+
+STREAMS = """
+@app.workflow("streams")
+async def streams(ctx: TaskContext) -> None:
+    for number in range(3):
+        await ctx.stream("answer").write(f"{number} ")
+        await ctx.wait_for("go")
+"""
+
+
+def test_stream_is_followed_from_another_process(folder):
+    (folder / "app.py").write_text(APP + TASKS + STREAMS)
+    with running_daemon(folder), Producer(folder / "agent.db") as producer:
+        work = producer.emit("streams")
+        texts = []
+        for chunk in work.stream("answer"):
+            texts.append((chunk.number, chunk.text))
+            until(lambda: producer.task(work.id).status == "WAITING", "the wait")
+            producer.signal(work.id, "go")
+
+        assert texts == [(1, "0 "), (2, "1 "), (3, "2 ")]
+        assert [chunk.number for chunk in producer.handle(work.id).stream("answer", after=2)] == [3]
+        with pytest.raises(NotFound):
+            next(producer.handle("01a21e5f-0000-7007-8d6f-e64bc9e9c616").stream("answer"))
+
+
+def test_stream_is_followed_from_another_process_with_an_event_loop(folder):
+    (folder / "app.py").write_text(APP + TASKS + STREAMS)
+
+    async def follow() -> list[int]:
+        numbers = []
+        async with AsyncProducer(folder / "agent.db") as producer:
+            work = await producer.emit("streams")
+            async for chunk in work.stream("answer"):
+                numbers.append(chunk.number)
+                async for update in work.events():
+                    if update.status == "WAITING":
+                        break
+                await producer.signal(work.id, "go")
+        return numbers
+
+    with running_daemon(folder):
+        assert anyio.run(follow) == [1, 2, 3]

@@ -469,6 +469,7 @@ CREATE TABLE session_messages (
 
 -- table stream_chunks
 CREATE TABLE stream_chunks (
+    seq        INTEGER PRIMARY KEY,
     stream_seq INTEGER NOT NULL REFERENCES turn_streams (seq),
     last       INTEGER NOT NULL,             -- the number of the last of them
     first      INTEGER NOT NULL,
@@ -476,8 +477,8 @@ CREATE TABLE stream_chunks (
     texts_json TEXT NOT NULL,                -- an array of texts; [] of a cut
     cut_json   TEXT,                         -- the withdrawn numbers as [[first, last], ...]; NULL: it is no cut
     at         REAL NOT NULL,
-    PRIMARY KEY (stream_seq, last)
-) STRICT, WITHOUT ROWID;
+    UNIQUE (stream_seq, last)
+) STRICT;
 
 -- table task_holds
 CREATE TABLE task_holds (
