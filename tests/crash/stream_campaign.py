@@ -11,6 +11,7 @@ import random
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from craftcore import Config, Producer, StreamChunk
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.task_never import broken_invariants
-from tests.support.processes import PATIENCE, a_daemon, a_python, until
+from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, a_python, until
 from tests.support.warm_parent import WarmProcess
 
 APP = """
@@ -162,9 +163,9 @@ def run(folder: Path, kills: int, seed: int, fault: str = "") -> Verdict:
             place = f"{chance.choice(POINTS)} {chance.randint(1, 20)}"
             with _reader(folder, ids) as reader, a_daemon(folder, "app:app", KILL=place, FAULT=fault) as daemon:
                 if chance.random() < 0.3:  # the daemon goes on meanwhile
-                    until(lambda daemon=daemon: daemon.process.poll() is not None or _has_read(folder), "a chunk")
+                    until(partial(_is_killed_or_read, daemon), "a chunk")
                     reader.kill()
-                until(lambda daemon=daemon: daemon.process.poll() is not None or not _count_live(folder), "a kill")
+                until(partial(_is_killed_or_idle, daemon), "a kill")
         for poisoned in producer.tasks(status="FAILED", limit=10_000):
             producer.retry_task(poisoned.id)
         with _reader(folder, ids) as reader, a_daemon(folder, "app:app", FAULT=fault) as daemon:
@@ -186,8 +187,12 @@ def _count_live(folder: Path) -> int:
         return int(reader.fetch_value(LIVE))
 
 
-def _has_read(folder: Path) -> bool:
-    return (folder / "chunks").exists()
+def _is_killed_or_read(daemon: DaemonProcess) -> bool:
+    return daemon.process.poll() is not None or (daemon.folder / "chunks").exists()
+
+
+def _is_killed_or_idle(daemon: DaemonProcess) -> bool:
+    return daemon.process.poll() is not None or not _count_live(daemon.folder)
 
 
 def judge(folder: Path, producer: Producer, ids: list[str], kills: int) -> Verdict:

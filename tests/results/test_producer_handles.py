@@ -299,7 +299,7 @@ def test_stream_is_followed_from_another_process(folder):
         texts = []
         for chunk in work.stream("answer"):
             texts.append((chunk.number, chunk.text))
-            until(lambda: producer.task(work.id).status == "WAITING", "the wait")
+            until(lambda: producer.tasks(status="WAITING"), "the wait")
             producer.signal(work.id, "go")
 
         assert texts == [(1, "0 "), (2, "1 "), (3, "2 ")]
