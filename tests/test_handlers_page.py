@@ -28,6 +28,7 @@ PROGRAM_NAMES = {
     "probe",
     "reports",
     "essay",
+    "reader",
     "trial",
     "shipping",
     "assistant",
