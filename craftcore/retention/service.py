@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 from craftcore.config import RetentionSettings
 from craftcore.retention import size_store
 from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
+from craftcore.retention.conversation_store import OLD_MESSAGES
 from craftcore.retention.cutoffs import Cutoffs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
 from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit, OldEpochs
-from craftcore.retention.conversation_store import OLD_MESSAGES
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.scan_store import LONGEST_CATCH_UP
 from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of

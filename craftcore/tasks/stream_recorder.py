@@ -47,11 +47,18 @@ class StreamRecorder:
         return [None if (turn.claim.seq, turn.claim.lease_token) in held else _lease_lost(turn.claim) for turn in turns]
 
     def look(self, tx: Reader, id: str, name: str, after: int) -> StreamView:
-        """Return the next chunks of a stream of emitted work after a number. Raises NotFound when no row of the work
-        is left, DatabaseInvalid for damaged chunks."""
+        """Return the next chunks of a stream of emitted work after a number: of a message, those of the turn that
+        received it. Raises NotFound when no row of the work is left, DatabaseInvalid for damaged chunks."""
+        task_id, turn = self._work.find_writer(tx, id)
         work = self._work.update_of(tx, id)
-        chunks, has_more = self._streams.list_after(tx, id, name, after)
+        chunks, has_more = self._streams.list_after(tx, task_id, name, after, turn)
         return StreamView(chunks, work.is_over and not has_more)
+
+    def look_at_task(self, tx: Reader, task: Task, name: str, after: int) -> StreamView:
+        """Return the next chunks of a stream of a task after a number, over all its turns. Raises DatabaseInvalid for
+        damaged chunks."""
+        chunks, has_more = self._streams.list_after(tx, task.id, name, after)
+        return StreamView(chunks, not task.status.is_live and not has_more)
 
 
 def _lease_lost(claim: Claim) -> LeaseLost:

@@ -65,8 +65,9 @@ SELECT turn, first, last, CAST(texts_json AS BLOB), CAST(cut_json AS BLOB)
                           LIMIT 1),
                         0)
    AND last > ?3
+   AND (?4 IS NULL OR turn = ?4)
  ORDER BY turn, last
- LIMIT ?4
+ LIMIT ?5
 """
 """The rows after a number. The turns before the one that has it are passed over, however many there are."""
 
@@ -148,13 +149,16 @@ class StreamStore:
             texts_json=canonicalize(kept),
         )
 
-    def list_after(self, tx: Reader, task_id: str, name: str, after: int) -> tuple[list[StreamChunk], bool]:
-        """Return the next chunks of a stream of a task after a number, and whether there may be more.
+    def list_after(
+        self, tx: Reader, task_id: str, name: str, after: int, only_turn: int | None = None
+    ) -> tuple[list[StreamChunk], bool]:
+        """Return the next chunks of a stream of a task after a number, and whether there may be more. `only_turn` None:
+        those of all turns.
 
         Raises DatabaseInvalid for a damaged row.
         """
         chunks: list[StreamChunk] = []
-        rows = list(tx.fetch_tuples(NEXT, (task_id, name, after, ROWS_READ)))
+        rows = list(tx.fetch_tuples(NEXT, (task_id, name, after, only_turn, ROWS_READ)))
         for turn, first, last, texts_json, cut_json in rows:
             try:
                 if cut_json is not None:

@@ -154,6 +154,16 @@ class WorkStore:
         is_over = bool(self.list_ended(tx, [id]))
         return WorkUpdate(**row, progress=None if progress is None else json.loads(progress), is_over=is_over)
 
+    def find_writer(self, tx: Reader, id: str) -> tuple[str, int | None]:
+        """Return the task that writes the streams of work, and the turn in which it does. None: all of its turns; 0:
+        none has received the message."""
+        goes_on = MessageStore().newest_id(tx, id)
+        if (task := TaskStore().get(tx, goes_on)) is not None:
+            return goes_on, None if task.reply_json is None else 1
+        if (message := MessageStore().find(tx, goes_on)) is not None:
+            return TaskStore().get_by_seq(tx, message.task_seq).id, message.turn or 0
+        return goes_on, None
+
     def find(self, tx: Reader, those: WorkFilter, limit: int) -> list[str]:
         """Return the ids of the newest work that matches, newest first, as long as its trigger is kept."""
         return [row["id"] for row in tx.fetch_all(FIND, **those._asdict(), limit=limit)]

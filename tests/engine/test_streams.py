@@ -9,7 +9,17 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Call, Continue, PayloadTooLarge, RetryPolicy, StreamChunk, TaskContext, current
+from craftcore import (
+    App,
+    Call,
+    Continue,
+    PayloadTooLarge,
+    RetryPolicy,
+    StreamChunk,
+    TaskContext,
+    TriggerSource,
+    current,
+)
 from craftcore.config import TaskSettings
 from craftcore.engine.turn.turn_streams import STREAMS_MAX
 from craftcore.errors import InvalidInput, LeaseLost
@@ -70,6 +80,32 @@ async def test_reader_follows_while_the_turn_runs(tmp_path):
             go.set()
 
         assert texts == ["one", "two"]
+
+
+async def test_message_has_the_stream_of_the_turn_that_received_it_up_to_its_reply(tmp_path):
+    """No chunk is missing when the reply is there, although chunks are on disk in groups."""
+    app = App()
+
+    @app.workflow("chat", sources=[TriggerSource.MESSAGE])
+    async def chat(ctx: TaskContext, text: str) -> Continue[None]:
+        said = text if ctx.turn == 1 else ctx.received["text"]
+        for word in f"{said} to you".split():
+            await ctx.stream().write(word)
+        await ctx.reply("said")
+        return Continue(None, on="message")
+
+    async with lab(app, tmp_path) as harness:
+        sent = [
+            await app.emit(None, {"text": text}, source=TriggerSource.MESSAGE, session_id="ada")
+            for text in ("hello", "morning")
+        ]
+        followed = [[(chunk.turn, chunk.text) async for chunk in message.stream()] for message in sent]
+
+        assert followed == [
+            [(1, "hello"), (1, "to"), (1, "you")],
+            [(2, "morning"), (2, "to"), (2, "you")],
+        ]
+        assert [chunk.number for chunk in await read(harness, sent[1].id, after=4)] == [5, 6]
 
 
 async def test_code_before_a_wait_writes_its_chunks_once(tmp_path):

@@ -52,7 +52,8 @@ def stream(session: Session, /, task_id: str, name: str, after: int, follow: boo
     printer = Printer(session)
     is_noted = False
     while True:
-        view = core.look_at_stream(id, name, after)
+        with core.reading() as reader:
+            view = core.streams.look_at_task(reader, core.tasks.get(reader, id), name, after)
         for chunk in view.chunks:
             printer.add(chunk, is_followed=follow)
             after = chunk.number
