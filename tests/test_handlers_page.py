@@ -31,6 +31,7 @@ PROGRAM_NAMES = {
     "reader",
     "trial",
     "shipping",
+    "tools",
     "assistant",
     "chat",
     "desk",
@@ -307,6 +308,20 @@ def test_first_of_several_withdraws_the_others(folder):
     assert task(folder, decided) == ("DONE", "A1 goes out by express mail")
     assert task(folder, dropped) == ("DONE", "B2: cancelled")
     assert call_command(folder, "--json", "inbox", "list").json == []
+
+
+def test_tools_of_a_model_wait_in_tasks_of_their_own(folder):
+    task_id = emit(folder, "plan", city="Rome")
+    run(folder, "tools")
+    [question] = call_command(folder, "--json", "inbox", "list").json
+
+    assert call_command(folder, "task", "signal", task_id, "guests", "5").code == 0
+    run(folder, "tools")
+    assert [one["id"] for one in call_command(folder, "--json", "inbox", "list").json] == [question["id"]]
+    assert call_command(folder, "inbox", "answer", question["id"], "100").code == 0
+    run(folder, "tools")
+
+    assert task(folder, task_id) == ("DONE", "Rome: sunny, for 5, at 100")
 
 
 @pytest.mark.parametrize(

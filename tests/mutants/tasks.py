@@ -8,6 +8,7 @@ TURNS = ("tests/tasks/test_turns.py", "tests/tasks/test_waits.py", "tests/tasks/
 STREAMS = ("tests/engine/test_streams.py",)
 STEPS = ("tests/engine/test_steps.py", "tests/engine/test_turns.py", "tests/engine/test_tasks.py")
 REPLIES = ("tests/results/test_replies.py",)
+BESIDE = ("tests/engine/test_waits_beside.py", "tests/tasks/test_waits_beside.py")
 
 TASKS = (
     mutant(
@@ -120,6 +121,102 @@ TASKS = (
         "kept = [turn for turn in turns if (turn.claim.seq, turn.claim.lease_token) in held]",
         "kept = list(turns)",
         *STREAMS,
+    ),
+    mutant(
+        "answer-while-the-turn-runs-wakes-it",
+        "an answer that comes while the turn runs resolves its row only",
+        "tasks/waits.py",
+        "        if task.status is not TaskStatus.WAITING:\n            return True\n",
+        "",
+        *BESIDE,
+    ),
+    mutant(
+        "answer-while-the-turn-runs-is-lost",
+        "a turn that has not read an answer goes on at once",
+        "tasks/waits.py",
+        "        if still_open and (come := self._waits.find_come(tx, task.seq, turn, still_open)) is not None:\n",
+        "        if (come := None) is not None:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "wake-up-of-an-earlier-suspension",
+        "the trigger of each suspension has a key of its own",
+        "tasks/waits.py",
+        "wake_key(wait.id, self._clock.new_id() if is_beside else None)",
+        "wake_key(wait.id)",
+        *BESIDE,
+    ),
+    mutant(
+        "wait-beside-is-ended-with-the-first",
+        "waits beside each other end one by one",
+        "tasks/waits.py",
+        "        if first.any_of is not None and first.any_of != BESIDE:\n",
+        "        if first.any_of is not None:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "parked-again-asks-again",
+        "a wait that is parked again keeps its question",
+        "tasks/waits.py",
+        "        if new.question is not None and wait.id == wait_id:  # else it is asked already\n",
+        "        if new.question is not None:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "wait-left-open-by-continue",
+        "waits that are left end with the turn",
+        "tasks/turn_end.py",
+        "                if end.entry.still_open:\n                    self._waiting.end_open(tx, task.seq)\n",
+        "",
+        *BESIDE,
+    ),
+    mutant(
+        "wait-left-open-by-result",
+        "waits that are left end with the task",
+        "tasks/task_end.py",
+        "            if task.seq not in without_waits:\n",
+        "            if task.status is TaskStatus.WAITING:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "wait-cuts-steps-off",
+        "steps that run end before the turn is suspended for tasks beside its own",
+        "engine/turn/parked_waits.py",
+        "            if self._busy:\n",
+        "            if False:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "step-waits-for-its-own-tools",
+        "a step that only waits for calls inside it is not busy",
+        "engine/turn/parked_waits.py",
+        "            self._waits.count_busy(int(not self._inside) - int(was_busy))\n",
+        "            pass\n",
+        *BESIDE,
+    ),
+    mutant(
+        "act-cut-off-by-native-cancel",
+        "a native cancel of a task does not cut its act off",
+        "engine/turn/ledgered_call.py",
+        "        if self._turn.is_own_task:\n",
+        "        if True:\n",
+        *BESIDE,
+    ),
+    mutant(
+        "act-is-called-after-its-task-was-cancelled",
+        "an act whose task was cancelled before the call is not called",
+        "engine/turn/ledgered_call.py",
+        "        if turn.attempt.interrupted_by is not None or self._is_given_up:",
+        "        if turn.attempt.interrupted_by is not None:",
+        *BESIDE,
+    ),
+    mutant(
+        "doubt-is-looked-at-at-each-entry",
+        "an act that a person was asked about is not looked at again",
+        "engine/turn/ledgered_call.py",
+        '        if turn.is_still_open(name := self._wait_name("activity", activity)):  # a person was asked\n',
+        '        if (name := self._wait_name("activity", activity)) is None:\n',
+        *BESIDE,
     ),
     mutant(
         "wake-up-of-another-wait-any",

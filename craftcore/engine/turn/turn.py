@@ -51,6 +51,7 @@ class TurnServices(NamedTuple):
     accept         refuses a spec that the app could only fail
     in_flight      the irreversible actions that are being called, by key
     require_small  refuses a text that is too much to be on record: its limit and its name
+    no_waits       why tasks beside the turn's own cannot wait; None: they can
     """
 
     journal: Journal
@@ -67,6 +68,7 @@ class TurnServices(NamedTuple):
     settings: TaskSettings
     bounded: Callable[[str], str]
     require_small: Callable[[str, int, str], None]
+    no_waits: str | None = None
 
 
 class Turn(TurnState):
@@ -278,6 +280,8 @@ class Turn(TurnState):
         is in flight."""
         self.refuse_when_over()
         if not self.is_own_task:
+            if self.services.no_waits is not None:
+                raise InvalidInput(self.services.no_waits)
             await self.parked.suspend_when_idle(wait)
         self.wait = self.parked.collect(wait)
         self._unwinds = True

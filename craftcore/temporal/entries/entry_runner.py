@@ -79,6 +79,8 @@ NO_HISTORY = (
     "ctx.history is not there on a cluster: its rows are in a database. Keep the newest messages in the state, and all "
     "of them in a database of your own, in a ctx.step"
 )
+NO_WAITS = "on a cluster a turn waits for one thing at a time: await it in the turn's own task, or use ctx.wait_any"
+"""The refusal of a wait in a task beside the turn's own. Acts in doubt there are asked about one by one."""
 
 
 class NoTables:
@@ -246,6 +248,7 @@ class EntryRunner:
             settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
             bounded=truncate_sent,
             require_small=require_sendable,
+            no_waits=NO_WAITS,
         )
         runner = Runner(self.app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
 
