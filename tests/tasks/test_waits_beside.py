@@ -101,7 +101,7 @@ def test_first_wait_of_a_task_that_is_left_alone_keeps_its_key_unique(core, cloc
     assert len({*keys}) == len(keys) == 3
 
 
-def test_times_that_are_over_together_need_one_entry(core, clock):
+def test_times_that_are_over_together_need_a_single_entry(core, clock):
     running = begin(core)
     suspend(core, running, together(*(a_sleep(NEW_YEAR + 60, name=name) for name in "abc"), ask("d")))
     clock.advance(60)
