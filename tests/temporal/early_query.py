@@ -50,7 +50,7 @@ class AskingWorkflow:
             raise ValueError("the question is not open")
 
 
-def make_worker(client: Client, runner: WorkflowRunner, token_file: Path, **options: int) -> Worker:
+def make_worker(client: Client, runner: WorkflowRunner, token_file: Path, cached: int = 1000) -> Worker:
     """Return a worker of the workflow. It writes the token of the activity to the file; the test ends the activity."""
 
     @activity.defn(name="work")
@@ -65,14 +65,14 @@ def make_worker(client: Client, runner: WorkflowRunner, token_file: Path, **opti
         activities=[work],
         workflow_runner=runner,
         sticky_queue_schedule_to_start_timeout=STICKY,
-        **options,
+        max_cached_workflows=cached,
     )
 
 
 async def main(address: str, token_file: str, cached: str = "1000") -> None:
     """Work until the process is killed."""
     client = await Client.connect(address)
-    async with make_worker(client, UnsandboxedWorkflowRunner(), Path(token_file), max_cached_workflows=int(cached)):
+    async with make_worker(client, UnsandboxedWorkflowRunner(), Path(token_file), int(cached)):
         await asyncio.sleep(600)
 
 
