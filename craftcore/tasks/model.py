@@ -296,11 +296,13 @@ class NewWait:
 
 class RecordedStop(NamedTuple):
     """The record of a stopped turn. `received_json`: the value of the event that began it; None: it was begun by none,
-    or that is not kept any more. `steps`: the identities of its completed steps, in their order."""
+    or that is not kept any more. `steps`: the identities of its completed steps, in their order. `streams`: the text
+    of each, by name."""
 
     turn: int
     received_json: str | None
     steps: tuple[str, ...]
+    streams: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

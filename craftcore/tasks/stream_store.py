@@ -95,6 +95,14 @@ SELECT CAST(texts_json AS BLOB)
  ORDER BY last
 """
 
+NAMES = """
+SELECT name
+  FROM turn_streams
+ WHERE task_seq = (SELECT seq FROM tasks WHERE id = ?1)
+   AND turn = ?2
+ ORDER BY seq
+"""
+
 ROWS_READ = 200
 """Rows that one look at a stream reads."""
 
@@ -183,6 +191,12 @@ class StreamStore:
             found = _read_texts(text_json)
             texts = None if texts is None or found is None else texts + found
         return texts
+
+    def read_turn(self, tx: Reader, task_id: str, turn: int) -> dict[str, str]:
+        """Return the text of each stream of a turn, by name. A damaged one is left out."""
+        names = tx.fetch_tuples(NAMES, (task_id, turn))
+        known = {name: self.read_texts(tx, task_id, name, turn) for (name,) in list(names)}
+        return {name: "".join(texts) for name, texts in known.items() if texts is not None}
 
     def list_of_task(self, tx: Reader, task_id: str, limit: int) -> list[StreamSummary]:
         """Return the newest streams of a task, the newest first."""

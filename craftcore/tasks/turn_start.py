@@ -23,6 +23,7 @@ from craftcore.tasks.model import (
 )
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.stream_store import StreamStore
 from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, MemoStore, split_failures
 from craftcore.tasks.wait_rules import resume_after
 from craftcore.tasks.wait_store import WaitStore
@@ -55,6 +56,7 @@ class TurnStarter:
         self._waits = WaitStore()
         self._memos = MemoStore()
         self._questions = QuestionStore()
+        self._streams = StreamStore()
 
     def enter_all(self, tx: Transaction, starts: Sequence[TurnStart]) -> list[Entry | StaleTurn | None]:
         """Return what each started claim finds of its task; a new task is created. None: it belongs to no task."""
@@ -114,7 +116,10 @@ class TurnStarter:
         turn = task.turn - 1
         began = [wait for wait in self._waits.list_of_turn(tx, task.seq, turn) if wait.name == CONTINUED]
         return RecordedStop(
-            turn, began[0].value_json if began else None, tuple(self._memos.list_steps_of_turn(tx, task.seq, turn))
+            turn,
+            began[0].value_json if began else None,
+            tuple(self._memos.list_steps_of_turn(tx, task.seq, turn)),
+            self._streams.read_turn(tx, task.id, turn),
         )
 
     def _entry_reason(self, tx: Transaction, claim: Claim, task: Task, waits: Sequence[Wait]) -> Resume:

@@ -113,6 +113,7 @@ async def test_next_turn_finds_the_message_and_the_steps_of_the_stopped_turn(tmp
         if message == "slow":
             await ctx.step("model", str, "half")
             await ctx.step("tool", str, 1, key="a")
+            await ctx.stream("answer").write(f"{ctx.turn}: half")
             await ctx.note("received", message)
             await anyio.sleep_forever()
         if message == "fail" and ctx.attempt == 1:
@@ -132,8 +133,9 @@ async def test_next_turn_finds_the_message_and_the_steps_of_the_stopped_turn(tmp
         await harness.app.retry_task(task_id)
         await harness.until(lambda: len(seen) == 5)
 
-    first = StoppedTurn(turn=1, received={"text": "slow"}, steps=("model", "tool/a"))
-    third = StoppedTurn(turn=3, received={"text": "slow"}, steps=("model", "tool/a"))
+    steps = ("model", "tool/a")
+    first = StoppedTurn(turn=1, received={"text": "slow"}, steps=steps, streams={"answer": "1: half"})
+    third = StoppedTurn(turn=3, received={"text": "slow"}, steps=steps, streams={"answer": "3: half"})
     assert seen == [None, first, None, third, third]  # the last one after the retry
 
 

@@ -82,7 +82,7 @@ async def test_reader_follows_while_the_turn_runs(tmp_path):
         assert texts == ["one", "two"]
 
 
-async def test_message_has_the_stream_of_the_turn_that_received_it_up_to_its_reply(tmp_path):
+async def test_message_has_the_stream_of_its_turn_up_to_the_reply(tmp_path):
     """No chunk is missing when the reply is there, although chunks are on disk in groups."""
     app = App()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -19,11 +20,13 @@ class StoppedTurn(Generic[E]):
     turn      its number
     received  its `ctx.received`; of the first turn of a task, the payload. None: it had none, or retention removed it
     steps     the names of its completed steps in their order, one with a key as NAME/KEY
+    streams   the text that it wrote to each of its streams, by name; a damaged one is left out
     """
 
     turn: int
     received: E | None
     steps: tuple[str, ...]
+    streams: Mapping[str, str]
 
 
 def read_stop(stop: RecordedStop, creator: Creator | None, received_type: Any) -> StoppedTurn[Any]:
@@ -33,4 +36,4 @@ def read_stop(stop: RecordedStop, creator: Creator | None, received_type: Any) -
         text, type_ = creator.payload_json or None, Any
     received = None if text is None else decode(text, type_, "ctx.stopped.received")
     steps = dict.fromkeys(identity.removeprefix("step:").partition("|")[0].partition("~")[0] for identity in stop.steps)
-    return StoppedTurn(turn=stop.turn, received=received, steps=tuple(steps))
+    return StoppedTurn(turn=stop.turn, received=received, steps=tuple(steps), streams=stop.streams)
