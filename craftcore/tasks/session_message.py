@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from craftcore.serialization.decode import decode
-from craftcore.serialization.readable_types import require_type
 from craftcore.tasks.model import Task
 
 
@@ -65,6 +63,9 @@ def session_of(task: Task) -> str:
 def decode_messages(rows: list[StoredMessage], type_: Any) -> list[SessionMessage]:
     """Return stored messages with their values as `type_`. Raises InvalidInput for one that does not fit, and for a
     type that JSON cannot become."""
+    from craftcore.serialization.decode import decode  # its library is not needed to list them
+    from craftcore.serialization.readable_types import require_type
+
     reader = require_type(type_, "a message of a session")
     return [
         SessionMessage(
