@@ -15,7 +15,6 @@ import apsw
 
 from craftcore import forks
 from craftcore.errors import InvalidInput, StorageFull
-from craftcore.serialization.encode import describe_error
 from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.commit import close
 from craftcore.storage.database import Database
@@ -124,6 +123,8 @@ class UserConnection:
         except StorageFull:
             raise
         except BaseException as error:  # SystemExit, too: it must not end what was done before it
+            from craftcore.serialization.encode import describe_error  # its library is not needed before an error
+
             raise UserSqlFailed(describe_error(error)) from error
         return answer
 
