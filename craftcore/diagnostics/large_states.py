@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.diagnostics.finding import Finding, make_passed, warn
-from craftcore.engine.turn.continuation import NEAR_LIMIT
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
+from craftcore.tasks.outcomes import NEAR_LIMIT
 
 LARGE = """
 SELECT id, octet_length(state_json) AS bytes

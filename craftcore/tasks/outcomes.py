@@ -11,6 +11,9 @@ from craftcore.tasks.model import NewWait
 
 S = TypeVar("S")
 
+NEAR_LIMIT = 0.8
+"""The share of its limit above which a state is reported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Continue(Generic[S]):

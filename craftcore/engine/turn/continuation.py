@@ -14,13 +14,10 @@ from craftcore.serialization.arguments import Duration, seconds
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.roundtrip import encode_as
 from craftcore.tasks.model import CANCEL, CONTINUED, GO_ON, NewQuestion, NewWait, QuestionKind, Task, WaitKind
-from craftcore.tasks.outcomes import Continue, Continues
+from craftcore.tasks.outcomes import NEAR_LIMIT, Continue, Continues
 from craftcore.triggers.validation import is_name, show_value
 
 log = get_logger(__name__)
-
-NEAR_LIMIT = 0.8
-"""The share of its limit above which a state is reported."""
 
 OVER_LIMIT = 2
 """How many times the limit a turn may leave as its state: all that it has paid for is kept, and no turn follows."""
