@@ -122,10 +122,11 @@ class Lab:
         """
         await self._run_due()
         handle = self._find(work)
-        state = await handle.state()
-        if is_live(state):
-            raise StateRefused(f"{handle.id} has not ended: {'; '.join(self._list_reasons(state))}")
-        return await handle.result(type)
+        try:
+            return await handle.result(type, timeout=0)
+        except TimeoutError:
+            reasons = "; ".join(self._list_reasons(await handle.state()))
+            raise StateRefused(f"{handle.id} has not ended: {reasons}") from None
 
     async def why(self, work: Handle[Any] | str) -> list[str]:
         """Return why emitted work has not ended, or how it has, as `craftcore trigger why` says it."""
@@ -336,8 +337,3 @@ class Lab:
 
     def _open_services(self) -> Services:
         return Services(self._database, replace(self._config), self.clock, read_only=True)
-
-
-def is_live(state: Task | Trigger) -> bool:
-    """Return whether work has not ended."""
-    return state.status.is_live if isinstance(state, Task) else not state.status.is_settled

@@ -23,7 +23,7 @@ PROMISED = """
     replay verify invalidate export diff execution:retry|skip
     db:migrate|backup|restore|check|stats|gc systemd:install|print reload
 """
-ADDED = "session:history|forget crashtest schedule:why task:stop audit completion hold web"
+ADDED = "session:history|forget crashtest schedule:why task:stop|stream audit completion hold web"
 
 NAMED = [
     f"{noun} {verb}".rstrip()

@@ -77,6 +77,7 @@ HEALTHY: dict[str, Any] = {
     "wal_in_use_bytes": 64 << 20,
     "wal_readers": [],
     "retention": {"used_bytes": 1, "max_bytes": 100, "needed_bytes": None},
+    "retention_failed": None,
 }
 
 LARGE = {"used_bytes": 8_000_000_000, "max_bytes": 10_000_000_000, "needed_bytes": 40_000_000_000}

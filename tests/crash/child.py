@@ -35,6 +35,7 @@ TASK_POINTS = {
     Failpoint.STEP_ENTERED,
     Failpoint.STEP_RAN,
     Failpoint.STEP_COMMITTED,
+    Failpoint.STREAM_COMMITTED,
     Failpoint.INTENT_COMMITTED,
     Failpoint.CALL_MARKED,
     Failpoint.PROVIDER_ANSWERED,
@@ -42,7 +43,7 @@ TASK_POINTS = {
     Failpoint.TURN_SUSPENDED,
     Failpoint.ANSWER_COMMITTED,
 }
-"""The failpoints of tasks and activities, which only `task_campaign` and `act_campaign` pass."""
+"""The failpoints of tasks and activities, which only the campaigns of those pass."""
 
 KILLS = (*(point for point in Failpoint if point not in TASK_POINTS), IN_HANDLER, FROM_OUTSIDE)
 """Every way in which a life may be killed."""

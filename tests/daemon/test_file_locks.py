@@ -216,7 +216,14 @@ def test_database_creation_opens_no_descriptor_that_could_drop_locks(tmp_path):
 OPENERS = {"open", "os.open", "io.open", "os.fdopen"}
 OPENING_METHODS = {"open", "read_bytes", "read_text", "write_bytes", "write_text", "touch"}
 
-OTHER_CALLS = {"self._waits.open", "Doorbell.open", "Listener.open", "help_format.write_text"}
+OTHER_CALLS = {
+    "self._waits.open",
+    "self._streams.open",
+    "self._journal.open",
+    "Doorbell.open",
+    "Listener.open",
+    "help_format.write_text",
+}
 """Calls of the same name that open no file of the file system."""
 
 MAY_OPEN = {

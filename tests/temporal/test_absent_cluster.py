@@ -49,6 +49,8 @@ REFUSED: dict[str, Callable[[ClusterRequests], Any]] = {
     "hold": lambda requests: requests.hold(None, None),
     "release": lambda requests: requests.release(None),
     "dead_letters": lambda requests: requests.dead_letters(10),
+    "transaction": lambda requests: requests.transaction(str, ()),
+    "follow_stream": lambda requests: anext(requests.follow_stream(TASK, "answer", 0)),
     "history": lambda requests: requests.history("s", 10, 0, None),
     "forget_history": lambda requests: requests.forget_history("s"),
 }

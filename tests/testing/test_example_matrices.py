@@ -5,6 +5,7 @@ The default run kills each example at some of its points. The tests marked `acce
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -271,9 +272,10 @@ def test_assistant_sends_an_approved_email_once(
         return await lab.result(task)
 
     def is_answered_once(ending: ScenarioEnd) -> None:
-        rows = ending.rows("SELECT role, content FROM messages ORDER BY id")
-        assert [row["role"] for row in rows] == ["user", "assistant"]
-        assert (ending.returned, rows[-1]["content"]) == ("sent", "sent")
+        [row] = ending.rows("SELECT state_json FROM tasks")
+        said = json.loads(row["state_json"])
+        assert [one["role"] for one in said] == ["user", "assistant"]
+        assert (ending.returned, said[-1]["content"]) == ("sent", "sent")
 
     play(agent.app, chat, [happens_once("email.send"), is_answered_once], whole=whole)
 
@@ -290,8 +292,8 @@ def test_reminder_of_the_assistant_arrives_once(
         await lab.advance(minutes=11)
 
     def is_reminded_once(ending: ScenarioEnd) -> None:
-        rows = ending.rows("SELECT content FROM messages WHERE content = 'eat'")
-        assert len(rows) == 1
+        [row] = ending.rows("SELECT state_json FROM tasks WHERE workflow = 'chat'")
+        assert [one["content"] for one in json.loads(row["state_json"])].count("eat") == 1
 
     play(agent.app, chat, [is_reminded_once], whole=whole)
 

@@ -19,7 +19,6 @@ from craftcore.triggers.model import TriggerSpec
     "an irreversible action. Steps run for real.",
     exits={PROBLEM: "a promise was broken", SETTINGS: "the app cannot be imported"},
     examples=(
-        "craftcore crashtest app:app --emit greet --pairs",
         "craftcore crashtest app:app --emit renew --advance 14d --answer Renew=yes",
         "craftcore crashtest app:app --emit order --provider pay:resets_after=1",
         "craftcore crashtest app:app --emit chat --until-waiting",
