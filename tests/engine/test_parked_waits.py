@@ -50,15 +50,9 @@ async def rest() -> None:
 async def test_turn_is_suspended_after_the_last_running_call():
     turn = Turn()
     async with anyio.create_task_group() as group:
-<<<<<<< Updated upstream
         group.start_soon(turn.begin, "a")
         group.start_soon(turn.begin, "b")
         with RunningCall(turn.parked):
-=======
-        with RunningCall(turn.parked):
-            group.start_soon(turn.begin, "a")
-            group.start_soon(turn.begin, "b")
->>>>>>> Stashed changes
             await rest()
             assert turn.names == []
         await rest()
