@@ -8,7 +8,6 @@ TURNS = ("tests/tasks/test_turns.py", "tests/tasks/test_waits.py", "tests/tasks/
 STREAMS = ("tests/engine/test_streams.py",)
 STEPS = ("tests/engine/test_steps.py", "tests/engine/test_turns.py", "tests/engine/test_tasks.py")
 REPLIES = ("tests/results/test_replies.py",)
-BESIDE = ("tests/engine/test_waits_beside.py", "tests/tasks/test_waits_beside.py")
 BESIDE = (
     "tests/engine/test_parked_waits.py",
     "tests/tasks/test_waits_beside.py",
