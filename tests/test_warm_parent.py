@@ -62,7 +62,7 @@ for name in ("a global", "a cycle"):
 del item
 
 def late():
-    time.sleep(0.05)
+    threading.main_thread().join()
     print("a thread ends")
 
 threading.Thread(target=late).start()

@@ -155,6 +155,19 @@ def test_message_whose_turn_fails_exits_4(cli, database, engine):
     assert failed.json["error"]["code"] == "VALIDATION_ERROR"
 
 
+def test_message_whose_turn_waits_has_no_reply_yet(cli, database, engine):
+    say = ("emit", "replies", "--source", "MESSAGE", "--session", "s", "--payload")
+    chat = json.loads(cli(*say, '{"text": "hi"}').out)["id"]
+    until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
+    message = json.loads(cli(*say, '{"text": "ask"}', "--dedup-key", "k").out)["id"]
+    until(lambda: look(database, "SELECT status FROM questions") == [{"status": "OPEN"}])
+
+    over = cli(*say, '{"text": "ask"}', "--dedup-key", "k", "--wait", "0")
+
+    assert over.code == 75
+    assert f"craftcore: message {message} has no reply yet; task {chat} is WAITING; it goes on" in over.err
+
+
 def test_first_message_prints_its_reply_while_the_task_goes_on(cli, engine):
     say = ("emit", "replies", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
 

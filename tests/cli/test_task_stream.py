@@ -68,3 +68,14 @@ def test_task_card_lists_the_streams(cli, task):
         {"name": "answer", "turn": 1, "chunks": 3, "last": 5}
     ]
     assert "answer  1     3       5" in cli("task", "show", task).out
+
+
+def test_each_turn_begins_a_line(cli, database, clock, task):
+    core = VirtualCore(database, clock)
+    with core.transaction() as tx:
+        seq = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=task)
+        opened = StreamStore().open(tx, seq, 2, "answer")
+        StreamStore().add_all(tx, [Written(opened.seq, opened.next_number, "", ["Bye", "."])])
+    core.close()
+
+    assert cli("task", "stream", task).out == "Hello,\n\\x1b[31mAda!\nBye.\n"

@@ -78,6 +78,8 @@ def an_app() -> App:
         said = text if ctx.turn == 1 else ctx.received["text"]
         if said == "fail":
             raise Fail("VALIDATION_ERROR", "it has no answer")
+        if said == "ask":
+            await ctx.ask("What does it say?")
         await ctx.reply({"said": said})
         return Continue(None, on="message")
 

@@ -73,7 +73,7 @@ class Printer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._kept: list[dict[str, Any]] = []
-        self._last = "\n"
+        self._last, self._turn = "\n", 0
 
     def add(self, chunk: StreamChunk, *, is_followed: bool) -> None:
         """Print a chunk, or keep it for the document of all."""
@@ -84,6 +84,9 @@ class Printer:
             else:
                 self._kept.append(document)
         elif not chunk.cut:
+            if chunk.turn != self._turn and self._last != "\n":
+                print()  # each turn begins a line
+            self._turn = chunk.turn
             sys.stdout.write("\n".join(map(escape_control, chunk.text.split("\n"))))
             sys.stdout.flush()
             self._last = chunk.text[-1]

@@ -129,6 +129,9 @@ def _wait_error(core: Services, trigger: Trigger, task: Task | None) -> StillWai
     if task is not None and task.id == trigger.id:
         state = f"task {task.id} is {task.status}" + (f" ({task.reason})" if task.reason else "")
         see = hint("task", "show", task.id)
+    elif task is not None and trigger.reason == "delivered":
+        state = f"message {trigger.id} has no reply yet; task {task.id} is {task.status}"
+        see = hint("task", "show", task.id)
     else:
         state = f"trigger {trigger.id} is accepted and still {trigger.status}"
         see = hint("trigger", "why", trigger.id)
