@@ -36,7 +36,7 @@ READS: dict[str, Call] = {
     "task list": Call(),
     "task show": Call(lambda world: [world.nap]),
     "task events": Call(lambda world: [world.nap]),
-    "task stream": Call(lambda world: [world.nap, "--json"]),
+    "task stream": Call(lambda world: [world.nap]),
     "inbox list": Call(),
     "session history": Call(lambda world: ["lobby"]),
     "activity list": Call(),
