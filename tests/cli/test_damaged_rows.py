@@ -199,7 +199,8 @@ def test_top_shows_every_undamaged_section(cli, here, database, table, column, s
     result = cli("--json", "top")
     shown = cli("top", "--once")
 
-    rest = {name: value for name, value in result.json.items() if name not in (section, "verdict", "reasons")}
+    changed = (section, "verdict", "reasons", "bytes")  # the damage may need one more page
+    rest = {name: value for name, value in result.json.items() if name not in changed}
     assert rest == {name: before[name] for name in rest}
     if section == "in_doubt":
         damaged = result.json["in_doubt"]["oldest"]
