@@ -40,7 +40,7 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert sum(result["kills"].values()) >= kills
     places = {f"{CRASH}@{where}" for where in WHERE}
     assert len(places & {*result["kills"]}) >= min(len(places), max(2, kills // 5))  # the tasks decide at which places
-    assert len({*POINTS} & {*result["kills"]}) > min(len(POINTS) / 2, kills * 3 / 4)
+    assert len({*POINTS} & {*result["kills"]}) > min(len(POINTS) / 2, kills / 2)  # two kills may be at one point
     assert min(result["kills"][place] for place in (FROM_OUTSIDE, PRODUCER)) > 0
     assert found["acts"] > 2 * kills
     assert found["doubts"] > kills, "a kill without a doubt proves nothing"
