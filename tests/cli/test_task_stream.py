@@ -70,7 +70,7 @@ def test_task_card_lists_the_streams(cli, task):
     assert "answer  1     3       5" in cli("task", "show", task).out
 
 
-def test_each_turn_begins_a_line(cli, database, clock, task):
+def test_stream_begins_a_line_for_every_turn(cli, database, clock, task):
     core = VirtualCore(database, clock)
     with core.transaction() as tx:
         seq = tx.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=task)
