@@ -16,7 +16,7 @@ from craftcore.registry.call import Call
 from craftcore.serialization.annotations import is_async, return_type
 from craftcore.serialization.arguments import Duration, to_seconds
 from craftcore.serialization.arguments import show_value as shown
-from craftcore.triggers.validation import is_name
+from craftcore.triggers.validation import NAME_RULE, is_name
 
 if TYPE_CHECKING:  # Python 3.13 has both with a default of its own: a bare Action is Action[Any, ...]
     from typing_extensions import ParamSpec, TypeVar
@@ -85,7 +85,7 @@ class Action(Generic[R, P]):
         of_call = next(iter(inspect.signature(fn).parameters.values()))
         self._call_name = of_call.name if of_call.kind is of_call.POSITIONAL_OR_KEYWORD else None
         if not is_name(name):
-            raise ConfigInvalid(f"action {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+            raise ConfigInvalid(f"action {name!r:.80}: a name is {NAME_RULE}")
         if mistakes := [*contradictions(terms)]:
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
 

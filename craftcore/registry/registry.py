@@ -30,7 +30,7 @@ from craftcore.serialization.encode import describe_error
 from craftcore.serialization.untrusted import message_of, safe_repr
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
 from craftcore.triggers.model import NewTrigger, TriggerSource
-from craftcore.triggers.validation import NAME
+from craftcore.triggers.validation import NAME, NAME_RULE
 from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class Registry:
         """
         name = bare_name(name)
         if not re.fullmatch(NAME, name):
-            raise ConfigInvalid(f"workflow {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+            raise ConfigInvalid(f"workflow {name!r:.80}: a name is {NAME_RULE}")
         if name in self.workflows:
             raise ConfigInvalid(f"workflow {name} is declared twice")
         if concurrency is not None:

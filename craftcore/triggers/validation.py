@@ -24,6 +24,9 @@ from craftcore.triggers.workflow_names import bare_name
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
 
+NAME_RULE = "1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
+"""The same for people."""
+
 KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
 """The trigger that continues a task has a key with the whole id, however long that is."""
 
@@ -131,7 +134,7 @@ def require_name(field: str, value: object) -> str:
     """Return a name that can be one. Raises InvalidInput."""
     if type(value) is str and NAME.fullmatch(value) is not None:
         return value
-    raise InvalidInput(f"{field} {show_value(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+    raise InvalidInput(f"{field} {show_value(value)} must be {NAME_RULE}")
 
 
 @lru_cache(maxsize=1024)

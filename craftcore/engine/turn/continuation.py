@@ -15,7 +15,7 @@ from craftcore.serialization.plurals import format_count
 from craftcore.serialization.roundtrip import encode_as
 from craftcore.tasks.model import CANCEL, CONTINUED, GO_ON, NewQuestion, NewWait, QuestionKind, Task, WaitKind
 from craftcore.tasks.outcomes import NEAR_LIMIT, Continue, Continues
-from craftcore.triggers.validation import is_name, show_value
+from craftcore.triggers.validation import NAME_RULE, is_name, show_value
 
 log = get_logger(__name__)
 
@@ -68,9 +68,7 @@ def move_of_continue(
     due_at = None if result.after is None else resolve_delay(now, "Continue: after", result.after)
     if result.on is not None:
         if not is_name(result.on):
-            raise InvalidInput(
-                f"Continue(on={show_value(result.on)}): an event is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
-            )
+            raise InvalidInput(f"Continue(on={show_value(result.on)}): an event is {NAME_RULE}")
         if due_at is None:  # it rests until something comes from outside
             return Continues(state_json=text, wait=NewWait(name=CONTINUED, kind=WaitKind.EVENT, event=result.on))
     if task.turns_alone + 1 >= settings.max_turns:
