@@ -11,24 +11,22 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from types import CoroutineType
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from craftcore.engine.engine import Engine
-from craftcore.errors import DatabaseInvalid, InvalidInput, NotFound, RowInvalid, StorageError, StorageFull
+from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
 from craftcore.log import get_logger
 from craftcore.retention.failed_functions import RETENTION_FAILED, RetentionFailure
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.services import Services
 from craftcore.storage.facts import delete_fact, get_fact, set_fact
 from craftcore.storage.files.file_size import WAL_LONG, give_back, wal_in_use
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.user_sql.user_transaction import COROUTINE, UserSqlFailed, UserTransaction
+from craftcore.storage.user_sql.user_transaction import UserSqlFailed, UserTransaction, refuse_coroutine
 
 log = get_logger(__name__)
 
@@ -70,10 +68,7 @@ class UserFunctions:
         """Call each with what was removed. Nothing removed at all is the end of a pass."""
         for function in self._functions:
             self._running = getattr(function, "__qualname__", type(function).__name__)
-            answer = function(tx, taken.ids)
-            if safe_isinstance(answer, CoroutineType):
-                cast("CoroutineType[Any, Any, Any]", answer).close()
-                raise InvalidInput(COROUTINE)
+            refuse_coroutine(function(tx, taken.ids))
 
     def note_failure(self, tx: Transaction, why: str, take: Callable[[Transaction], Taken] | None = None) -> Taken:
         """Remove without the functions, and note which one failed. Return what was removed."""

@@ -152,9 +152,7 @@ def run_guarded(
             result = user(UserTransaction(connection, now, guard), *args)
         finally:
             forks.require_not_forked(began_in)
-    if safe_isinstance(result, CoroutineType):
-        cast("CoroutineType[Any, Any, Any]", result).close()
-        raise InvalidInput(COROUTINE)
+    refuse_coroutine(result)
     guard.verify()
     return result
 
@@ -182,6 +180,13 @@ class UserDatabase:
     def close(self) -> None:
         """Close the connection, if it was ever opened."""
         self._database.close()
+
+
+def refuse_coroutine(result: object) -> None:
+    """Close the coroutine that a function of a transaction has returned, and raise InvalidInput. Accept all else."""
+    if safe_isinstance(result, CoroutineType):
+        cast("CoroutineType[Any, Any, Any]", result).close()
+        raise InvalidInput(COROUTINE)
 
 
 def require_plain(user: Callable[..., Any]) -> None:
