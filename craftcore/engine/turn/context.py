@@ -11,7 +11,7 @@ from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.changed_acts import refuse_done_act
 from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
-from craftcore.engine.turn.questions import Asked, check_question
+from craftcore.engine.turn.questions import Asked, check_question, key_of_round
 from craftcore.engine.turn.reply import reply
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
@@ -499,7 +499,7 @@ class TaskContext(RecordedCalls, Generic[S, E]):
         while True:
             wait = await self._turn.wait_or_suspend(
                 "ask",
-                key if key is None or not again else f"{key}:again{again}",
+                key_of_round(key, again),
                 partial(self._make_ask, asked, timeout),
             )
             try:

@@ -16,7 +16,7 @@ from craftcore.serialization.encode import encode
 from craftcore.serialization.readable_types import require_type
 from craftcore.tasks.answer_form import FORM_MAX_BYTES, read_answer, restrict_schema
 from craftcore.tasks.model import NewQuestion, QuestionKind
-from craftcore.triggers.validation import is_name, show_value
+from craftcore.triggers.validation import NAME_RULE, is_name, show_value
 
 QUESTION_MAX = 4_000
 """Characters of a question, and of each of its options."""
@@ -45,6 +45,12 @@ class Asked(NamedTuple):
         return self._replace(question=replace(self.question, question=text[: QUESTION_MAX - len(why)] + why))
 
 
+def key_of_round(key: str | None, number: int) -> str | None:
+    """Return the key of a question that is asked once more, the n-th time: part of its identity on record. A question
+    without a key has a place of its own each time."""
+    return key if key is None or not number else f"{key}:again{number}"
+
+
 def check_question(
     question: str,
     options: Sequence[str] | None,
@@ -64,7 +70,7 @@ def check_question(
             raise InvalidInput(f"a question, its options and default are text of 1 to {QUESTION_MAX:,} characters")
         encode(text, "question")
     if to is not None and not is_name(to):
-        raise InvalidInput(f"ctx.ask: to {show_value(to)} must be the name of a person or group: {NAME_SAID}")
+        raise InvalidInput(f"ctx.ask: to {show_value(to)} must be the name of a person or group: {NAME_RULE}")
     if by_message and (form is not None or to is not None):
         raise InvalidInput("ctx.ask: by_message is for a question without form and to: a message has neither")
     if chosen is not None and (not chosen or len(chosen) > OPTIONS_MAX or len(set(chosen)) < len(chosen)):
@@ -85,9 +91,6 @@ def check_question(
             addressee=to,
         )
     )
-
-
-NAME_SAID = "1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
 
 
 def _check_form(question: str, form: Any, default: Any, to: str | None) -> Asked:

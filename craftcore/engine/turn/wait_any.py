@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from craftcore.engine.turn.emit import Child, child_result
-from craftcore.engine.turn.questions import Asked, check_question
+from craftcore.engine.turn.questions import Asked, check_question, key_of_round
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.serialization.arguments import show_value
@@ -31,7 +31,7 @@ async def wait_any(turn: Turn, alternatives: Mapping[str, Alternative], key: str
     refused: dict[str, InvalidInput] = {}
     again = 0
     while True:
-        name = turn.next_ordinal("wait_any", key if key is None or not again else f"{key}:again{again}")
+        name = turn.next_ordinal("wait_any", key_of_round(key, again))
         first, *others = _check_alternatives(turn, name, alternatives, refused)
         wait = turn.find_alternative(name)
         if wait is None:
