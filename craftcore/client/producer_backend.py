@@ -124,18 +124,16 @@ class ProducerBackend(FileBackend):
         refuse_own_wait(self.services.database.real_path, None, "stream")
         counter = ChangeCounter(self.services.database)
         try:
+            await self.run(counter.has_changed)  # the first look is of now
             while True:
-                if not await self.run(counter.has_changed):
-                    await self.pause(LOOK_SECONDS)
-                    continue
-                while (view := await self.run(partial(self.services.look_at_stream, id, name, after))).chunks:
-                    for chunk in view.chunks:
-                        yield chunk
-                        after = chunk.number
-                    if view.is_over:
-                        break
+                view = await self.run(partial(self.services.look_at_stream, id, name, after))
+                for chunk in view.chunks:
+                    yield chunk
+                    after = chunk.number
                 if view.is_over:
                     return
+                while not view.chunks and not await self.run(counter.has_changed):
+                    await self.pause(LOOK_SECONDS)
         finally:
             counter.close()
 
