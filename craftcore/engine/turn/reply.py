@@ -24,7 +24,8 @@ async def reply(turn: Turn, value: Any, key: str | None) -> None:
         return
     turn.require_small(text, "reply")
     turn.charge_budget()
-    await turn.save_streams()  # first: whoever follows them stops at the reply
+    if turn.has_streams:
+        await turn.streams.save()  # first: whoever follows them stops at the reply
     event = turn.event(EventType.STEP_COMPLETED, make_completed_event(digest, None, 0, "reply", text), identity)
     await turn.services.journal.reply(
         turn.task, turn.received_waits, text, event, is_first_agent=turn.later_agent is None
