@@ -46,7 +46,7 @@ def test_reading_command_works_in_read_only_mode(cli, here, database, name):
 
     done = cli("--read-only", *line(name, READS[name], here.world))
 
-    assert (done.code, bool(done.out or done.err)) == (0, True), done
+    assert (done.code, bool(done.out)) == (0, name != "task stream"), done
     assert the_folder(database) == before
 
 
